@@ -5,6 +5,8 @@ its tutorial. The table also shows entries that are faster than Forebay. The tar
 docs/measurements.md, whose link reaches about 55 GB/s.
 """
 
+from dataclasses import replace
+
 from forebay.measure.bench.cases.choices import CHOICES, PLAIN_SHUFFLE
 from forebay.measure.bench.cases.gpu_data import GPU_DATA_CASES
 from forebay.measure.bench.cases.gpu_options import CORES, ENVIRONMENT, RESIDENT, SPEED, STREAMED, TIMEOUT_SECONDS
@@ -26,6 +28,7 @@ TF_DATA = Entry("tf.data shuffle(4096)", "gpu_tf_slices", {"to": "tensorflow"})
 TORCH_INDEX = Entry("torch index + pin", "gpu_torch_index", {"to": "torch"})
 # gpu_torch_ahead copies each batch before the step that needs it.
 PREFETCHED_COPIES = Entry("plain copies, not shuffled", "gpu_torch_ahead", {"to": "torch"})
+INDEX_SELECT = Entry("torch index_select on the GPU", "gpu_torch_resident", {"to": "torch"})
 LOADER = Entry("DataLoader 14 workers + pin", "gpu_torch_loader", {"to": "torch", "workers": 14})
 DALI = (
     Entry("DALI external_source", "gpu_dali", {"to": "torch"}),
@@ -130,7 +133,36 @@ STREAMING_CASES = (
     ),
 )
 
+
+def _resident_case(name: str, title: str, work: Workload, *, torch: float, jax: float) -> Case:
+    return Case(
+        name=name,
+        title=title,
+        meaning="The device reads one element per row of every batch. Nothing crosses the link.",
+        work=replace(work, options={**STREAMED, "resident": "always"}),
+        meter="device_throughput",
+        columns=(SPEED, CORES),
+        entries=(INDEX_SELECT, TO_TORCH, TO_JAX, TO_TENSORFLOW),
+        baseline=INDEX_SELECT.label,
+        targets=(
+            PerformanceTarget(TO_TORCH.label, "speed", at_least=torch),
+            PerformanceTarget(TO_JAX.label, "speed", at_least=jax),
+        ),
+        timeout_seconds=TIMEOUT_SECONDS,
+    )
+
+
 OTHER_CASES = (
+    _resident_case(
+        "gpu-resident-images", "4 GiB of images resident on the GPU, batch 256, shuffled", IMAGES, torch=1500, jax=1500
+    ),
+    _resident_case(
+        "gpu-resident-rows",
+        "4 GiB of 100 float32 resident on the GPU, batch 8192, shuffled",
+        ROWS,
+        torch=1100,
+        jax=1100,
+    ),
     Case(
         name="gpu-resident",
         title="4 GiB of images resident on the GPU, batch 256, shuffled on the GPU",
@@ -138,8 +170,8 @@ OTHER_CASES = (
         work=Workload(IMAGES.rows, IMAGES.shape, IMAGES.batch, dtype=IMAGES.dtype, options=RESIDENT),
         meter="device_throughput",
         columns=(SPEED, CORES),
-        entries=(Entry("torch index_select on the GPU", "gpu_torch_resident", {"to": "torch"}), TO_TORCH),
-        baseline="torch index_select on the GPU",
+        entries=(INDEX_SELECT, TO_TORCH),
+        baseline=INDEX_SELECT.label,
         targets=(PerformanceTarget(TO_TORCH.label, "speed", at_least=1200),),
         timeout_seconds=TIMEOUT_SECONDS,
     ),
@@ -155,8 +187,10 @@ OTHER_CASES = (
             ResultColumn("first", "ms", "first batch"),
             ResultColumn("cold", "ms", "cold"),
         ),
-        entries=(TO_TORCH, TORCH_INDEX, LOADER),
-        targets=(PerformanceTarget(TO_TORCH.label, "first", at_most=100),),
+        entries=(TO_TORCH, TO_JAX, TO_TENSORFLOW, TORCH_INDEX, LOADER),
+        targets=tuple(
+            PerformanceTarget(entry.label, "first", at_most=50) for entry in (TO_TORCH, TO_JAX, TO_TENSORFLOW)
+        ),
         timeout_seconds=TIMEOUT_SECONDS,
     ),
     Case(

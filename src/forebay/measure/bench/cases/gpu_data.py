@@ -13,6 +13,8 @@ DALI = tuple(
     for load in (0.65, 0.9, 0.95, 1.0)
 )
 DECODER_ALONE = Entry("nvJPEG alone", "gpu_images_nvjpeg", {"to": "torch"})
+DECODER_THREADS = Entry("libjpeg-turbo threads", "gpu_images_threads", {"to": "torch"})
+ON_HOST = "forebay to torch, CPU decoder"
 NVIMGCODEC = Entry("nvImageCodec alone", "gpu_images_nvimgcodec", {"to": "torch"})
 _ON_GPU = {"source": "image_folder", "decoder": "nvjpeg"}
 _ON_HOST = {"source": "image_folder", "decoder": "simplejpeg"}
@@ -37,16 +39,20 @@ IMAGE_CASES: tuple[Case, ...] = (
         entries=(
             DECODER_ALONE,
             *DECODED_ON_GPU,
-            Entry("forebay to torch, CPU decoder", "gpu_images_forebay_torch", {"to": "torch", **_ON_HOST}),
+            Entry(ON_HOST, "gpu_images_forebay_torch", {"to": "torch", **_ON_HOST}),
+            DECODER_THREADS,
             *DALI,
             NVIMGCODEC,
         ),
         baseline=DECODER_ALONE.label,
         files=("jpegs",),
-        targets=tuple(
-            PerformanceTarget(entry.label, "rows", at_least=1, over=dali.label)
-            for entry in DECODED_ON_GPU
-            for dali in DALI
+        targets=(
+            *(
+                PerformanceTarget(entry.label, "rows", at_least=1, over=dali.label)
+                for entry in DECODED_ON_GPU
+                for dali in DALI
+            ),
+            PerformanceTarget(ON_HOST, "rows", at_least=0.9, over=DECODER_THREADS.label),
         ),
         timeout_seconds=TIMEOUT_SECONDS,
     ),
@@ -97,14 +103,15 @@ def _window_case(framework: str, gather: Entry) -> Case:
     )
 
 
-def _token_window_case(framework: str) -> Case:
-    to_framework = {"to": framework}
+def _token_window_case(framework: str, batch: int = 64) -> Case:
+    """Return the case of token windows. With small batches, the speed of Python limits windows and rows alike."""
+    to_framework, kind = {"to": framework}, "gpu-token-windows" if batch == 64 else "gpu-large-token-windows"
     windows = {**to_framework, "comparable": False, "source": "token_windows", "file": "tokens"}
     return Case(
-        name="gpu-token-windows" if framework == "torch" else f"gpu-token-windows-{framework}",
-        title=f"1M windows of 1024 uint16 tokens of a file to {framework}, batch 64, shuffled, streamed",
+        name=kind if framework == "torch" else f"{kind}-{framework}",
+        title=f"1M windows of 1024 uint16 tokens of a file to {framework}, batch {batch}, shuffled, streamed",
         meaning="Windows of a file of tokens, each with the next token, compared with rows of 2048 bytes.",
-        work=Workload(1_048_576, (2048,), 64, dtype="uint8", options=STREAMED),
+        work=Workload(1_048_576, (2048,), batch, dtype="uint8", options=STREAMED),
         meter="device_throughput",
         columns=(SPEED, CORES),
         entries=(
@@ -123,6 +130,7 @@ WINDOW_CASES: tuple[Case, ...] = (
     _window_case("jax", Entry("JAX indexing on the GPU", "gpu_jax_resident", {"to": "jax"})),
     _window_case("tensorflow", Entry("tf.gather on the GPU", "gpu_tf_resident", {"to": "tensorflow"})),
     *map(_token_window_case, ("torch", "jax", "tensorflow")),
+    _token_window_case("torch", batch=4096),
 )
 
 GPU_DATA_CASES: tuple[Case, ...] = (*IMAGE_CASES, *WINDOW_CASES)

@@ -204,6 +204,15 @@ CONTENDERS: dict[str, Contender] = {
             install="pip install torch 'forebay[images-cu13]'",
         ),
         _contender(
+            "gpu_images_threads",
+            "gpu.image_decoders:libjpeg_turbo",
+            "torch",
+            "PIL",
+            "simplejpeg",
+            "cv2",
+            install="pip install torch 'forebay[images]'",
+        ),
+        _contender(
             "gpu_images_nvimgcodec",
             "gpu.image_decoders:nvimgcodec",
             "nvidia.nvimgcodec",

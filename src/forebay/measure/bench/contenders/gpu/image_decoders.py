@@ -1,7 +1,7 @@
-"""Decoders of JPEG images on the GPU, called by a plain loop.
+"""Decoders of JPEG images, called by a plain loop.
 
-They decode files that are in memory, and neither resize the images nor make batches. A loader with the same decoder
-cannot be faster.
+Those on the GPU decode files that are in memory, and neither resize the images nor make batches. A loader with the same
+decoder cannot be faster. Those on the CPU read, decode and resize in threads, and the loop copies batches to the GPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,20 @@ import torch
 from forebay.measure.bench.contenders.gpu import endless_index_batches, split_into_epochs
 from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["nvimgcodec", "nvjpeg"]
+__all__ = ["libjpeg_turbo", "nvimgcodec", "nvjpeg"]
+
+
+def libjpeg_turbo(work: Workload) -> StartEpoch:
+    """Decode and resize in one thread per core, and copy each batch to the GPU asynchronously."""
+    from forebay.measure.bench.contenders.simplejpeg import decoder_threads
+
+    start_epoch = decoder_threads(work)
+
+    def epoch() -> Iterator[dict[str, Any]]:
+        for images, _ in start_epoch():
+            yield {"image": torch.from_numpy(images).pin_memory().to("cuda", non_blocking=True)}
+
+    return epoch
 
 
 def nvjpeg(work: Workload) -> StartEpoch:
