@@ -122,6 +122,30 @@ HINTS = {
     "unbatch()": (lambda: ROWS.batch(2).unbatch(), "before batch()"),
     "enumerate()": (lambda: ROWS.enumerate(), "fb.from_arrays({'row': np.arange(len(x)), 'x': x})"),
     "apply(...)": (lambda: ROWS.apply(abs), "function(pipeline)"),
+    "seed(0)": (lambda: ROWS.seed(0).shuffle(), "Write shuffle(seed=0)."),
+    "seed(7)": (lambda: ROWS.shuffle(seed=3).seed(7), "Write shuffle(seed=7)."),
+    "random_map": (lambda: ROWS.random_map(abs), "map(lambda row, rng: ...)"),
+    "to_iter_dataset()": (lambda: ROWS.batch(2).to_iter_dataset(), "pipeline.feed('jax')"),
+    "mp_prefetch": (lambda: ROWS.mp_prefetch(2), "map(function, where='process', workers=4)"),
+    "MapDataset": (lambda: fb.MapDataset.source(X), "fb.from_source(source)"),
+    "IterDataset": (lambda: fb.IterDataset, "fb.from_generator(function)"),
+    "feed.get_state()": (lambda: ROWS.batch(2).feed("numpy").get_state(), "feed.state_dict()"),
+    "feed.set_state(state)": (lambda: ROWS.batch(2).feed("numpy").set_state({}), "feed.load_state_dict(state)"),
+    "pipeline.get_state()": (lambda: ROWS.batch(2).get_state(), "feed.state_dict()"),
+    "pipeline[:100]": (lambda: ROWS[:100], "got [:100]. Write pipeline.take(100)"),
+    "pipeline[5:20:2]": (lambda: ROWS[5:20:2], "got [5:20:2]. Write pipeline.take(20), .skip(20) or .select(...)"),
+    "feed[5:]": (lambda: ROWS.batch(2).feed("numpy")[5:], ".select(...) before batch() and feed()"),
+    "image_dataset_from_directory": (lambda: fb.image_dataset_from_directory("images"), "fb.from_images("),
+    "timeseries_dataset_from_array": (lambda: fb.timeseries_dataset_from_array(X), ".window(length"),
+    "pipeline.validation_split(0.1)": (lambda: ROWS.validation_split(0.1), "pipeline.split(0.9, 0.1)"),
+    "pipeline.backup_and_restore()": (
+        lambda: ROWS.batch(2).backup_and_restore("backup"),
+        "feed = pipeline.feed('keras'), then feed.backup_and_restore('backup')",
+    ),
+    "feed.feed('keras')": (lambda: ROWS.batch(2).feed("numpy").feed("keras"), "Call feed() once"),
+    "from_arrays(x=x, y=y)": (lambda: fb.from_arrays(x=X, y=Y), 'from_arrays({"x": x, "y": y})'),
+    "feed(sharding=)": (lambda: ROWS.batch(2).feed("jax", sharding=1), "feed('jax', device=sharding)"),
+    "readback.get()": (lambda: fb.Readback().get(), "readback.ready()"),
     "both words": (lambda: ROWS.batch(5, drop_last=True, drop_remainder=True), "Pass one of them"),
 }
 
@@ -162,6 +186,7 @@ MISSPELLED = {
     "shuffle": (lambda: ROWS.shuffle(sed=0), r"Pipeline\.shuffle\(\).*Did you mean 'seed'\?"),
     "sample": (lambda: ROWS.sample(weight=[1]), r"Pipeline\.sample\(\).*Did you mean 'weights'\?"),
     "window": (lambda: ROWS.window(2, strides=1), r"Pipeline\.window\(\).*Did you mean 'stride'\?"),
+    "from_arrays": (lambda: fb.from_arrays(tre=X), r"from_arrays\(\).*Did you mean 'tree'\?"),
     "from_ragged": (lambda: fb.from_ragged(X, offset=Y), r"from_ragged\(\).*Did you mean 'offsets'\?"),
     "too many": (lambda: ROWS.batch(2, 3), r"Pipeline\.batch\(\) takes from 1 to 2 positional arguments"),
 }
@@ -172,6 +197,54 @@ def test_a_misspelled_argument_raises_an_error_with_the_public_name_and_the_near
     call, words = MISSPELLED[method]
     with pytest.raises(TypeError, match=words):
         call()
+
+
+def test_the_seed_of_a_pipeline_is_a_plain_number_for_other_code():
+    pipeline = ROWS.shuffle(seed=7).map(lambda row, rng: row)
+    assert pipeline.seed == 7
+    assert repr(pipeline.seed) == "7"
+    assert type(pipeline.transforms[0].seed) is int
+    assert pickle.loads(pickle.dumps(ROWS.shuffle(seed=7))).seed == 7
+
+
+def test_a_value_that_is_no_seed_is_shown_on_one_line():
+    with pytest.raises(PipelineError, match="pass a whole number") as caught:
+        ROWS.shuffle(seed=np.arange(200).reshape(20, 10))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_key_of_jax_as_a_seed_raises_an_error_that_asks_for_a_number():
+    pytest.importorskip("jax")
+    script = """
+import jax
+import numpy as np
+import forebay as fb
+
+rows = fb.from_arrays(np.arange(12))
+calls = {
+    "Write shuffle(seed=0).": [
+        lambda: rows.shuffle(jax.random.PRNGKey(0)),
+        lambda: rows.shuffle(jax.random.key(0)),
+        lambda: rows.shuffle(seed=jax.random.PRNGKey(0)),
+        lambda: rows.shuffle(seed=jax.random.key(0)),
+    ],
+    "Write split(..., seed=0).": [lambda: rows.split(0.5, 0.5, seed=jax.random.key(0))],
+    "Write map(..., seed=0).": [lambda: rows.map(abs, seed=jax.random.key(0))],
+}
+for advice, functions in calls.items():
+    for function in functions:
+        try:
+            function()
+        except fb.ForebayError as error:
+            assert str(error).endswith("a seed is a whole number, not a key of jax.random. " + advice), error
+        else:
+            raise AssertionError("no error")
+assert rows.shuffle(seed=jax.numpy.arange(3)[2]).seed == 2
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 def test_methods_keep_their_signatures_for_help():

@@ -1,6 +1,7 @@
 """Checks of the arguments of pipeline methods."""
 
 import operator
+import reprlib
 from typing import Any
 
 from forebay.core.source import AbstractSource
@@ -33,7 +34,8 @@ def check_number(number: Any, call: str) -> int:
             return operator.index(number)
     except TypeError:
         pass
-    raise PipelineError(f"{call.format(repr(number))}: pass a whole number, such as {call.format(8)}.")
+    value = " ".join(reprlib.repr(number).split())  # on one line, also for an array
+    raise PipelineError(f"{call.format(value)}: pass a whole number, such as {call.format(8)}.")
 
 
 DEFAULT_MAX_ERRORS = 0.001  # share of the received rows that on_error="skip" may skip

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from forebay.adapters.readback.base import (
 )
 from forebay.core.spec import Tree, flatten, format_nbytes, parse_nbytes
 from forebay.errors import BudgetError, FeedClosedError, SpecError
+from forebay.pipeline.familiar_words import reject_attribute
 
 __all__ = ["Readback", "Result", "all_finite"]
 
@@ -118,6 +119,11 @@ class Readback:
         closed = "closed, " if self._is_closed else ""
         arrived = f"{len(self._arrived)} arrived ({format_nbytes(self._arrived_nbytes)})"
         return f"<Readback: {closed}{len(self._pending)} in flight, {arrived}>"
+
+    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            return reject_attribute(self, name, "a Readback")
 
     def __enter__(self) -> Self:
         return self
