@@ -84,12 +84,14 @@ __device__ __forceinline__ void copy_unaligned(byte* to, const byte* from, long 
         uint4 units[UNITS_IN_FLIGHT + 1];  // the last one is the unit after the team's last unit; only lane 0 reads it
         #pragma unroll
         for (uint k = 0; k <= UNITS_IN_FLIGHT; k++) {
+            units[k] = make_uint4(0, 0, 0, 0);
+            if (begin + k * lanes > last) continue;
             const long long i = begin + k * lanes + lane;
-            const bool is_needed = i >= first && i <= last && (k < UNITS_IN_FLIGHT || lane == 0);
-            units[k] = is_needed ? source[i] : make_uint4(0, 0, 0, 0);
+            if (i >= first && i <= last && (k < UNITS_IN_FLIGHT || lane == 0)) units[k] = source[i];
         }
         #pragma unroll
         for (uint k = 0; k < UNITS_IN_FLIGHT; k++) {
+            if (begin + k * lanes >= count) break;
             const uint4 own = units[k], later = lane == 0 ? units[k + 1] : own;
             const uint neighbour = (lane + 1) % lanes;  // lane 0 passes the next round's unit to the last lane
             const uint4 next = receive_unit(team, later, neighbour, lanes);
