@@ -65,6 +65,7 @@ _DETAIL = record(
     | _optional_values(boolean, "copied", "first", "implied", "jit_compile", "non_blocking", "persistent", "pinned")
     | _optional_values(boolean, "channels_last", "estimated", "fused", "random_rows", "run_eagerly", "timed")
     | {"graph_break": optional(integer(-1)), "break_reason": optional(text), "built_at": optional(integer(-1))}
+    | {"rows_at": optional(integer(-1))}
     | {"flops": optional(number(0, MAX_FLOPS))}
     | _optional_values(_seconds, "calling_seconds", "small_seconds")
     | {"mapped_at": optional(integer()), "row_map": optional(integer()), "prefetch": _plain_fact}

@@ -16,6 +16,7 @@ from forebay.doctor.predict.cure_changes import shorten_run
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, DRAWING, PRINTING, SAVING, AvoidableCall
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.input_pauses import INPUT, RESTART, SLOW_BATCHES, input_cures, input_evidence, input_kind
 from forebay.doctor.rules.pause_edits import run_less_often
 from forebay.doctor.rules.save_edits import save_in_thread
 from forebay.doctor.rules.step_edits import without_counter
@@ -43,19 +44,13 @@ _LOGGING = AvoidableCall(
     "log less often",
     without_counter("{}", 100),
 )
-_INPUT = AvoidableCall(
-    "waits for workers that start again",
-    ("torch.utils.data.dataloader.", "multiprocessing."),
-    "keep the workers between epochs",
-    "DataLoader(..., persistent_workers=True)",
-)
 _EVALUATING = AvoidableCall(
     "evaluates",
     (),
     "evaluate less often, with the compiled forward function and without gradients",
     "{}",
 )
-_KINDS = (*AVOIDABLE_CALLS, _LOGGING, _INPUT)
+_KINDS = (*AVOIDABLE_CALLS, _LOGGING, INPUT)
 # Titles of cures. The titles of `AvoidableCall` name a number of steps, such as "save only every 1000th step". They do
 # not fit here, because the script may already save less often.
 _RARER_TITLES = {SAVING.verb: "save less often", PRINTING.verb: "print less often", DRAWING.verb: "draw less often"}
@@ -124,7 +119,7 @@ def _find_kind(view: CaptureView, pause: Pause) -> AvoidableCall | None:
     shares = {kind.verb: _share_of(view, longest, kind) for kind in _KINDS}
     best = max(_KINDS, key=lambda kind: shares[kind.verb])
     if shares[best.verb] >= MIN_MATCH:
-        return best
+        return input_kind(view, pause) if best is INPUT else best
     return _EVALUATING if _evaluates(view, longest) else None
 
 
@@ -183,6 +178,7 @@ def _evidence(view: CaptureView, reported: _Reported) -> Iterator[str]:
     others = [location(view, line, "") for line in dict.fromkeys(reported.lines[1:]) if line != reported.lines[0]]
     if others:
         yield f"These steps also execute {', '.join(others[:MAX_LINES])}. Usual steps do not."
+    yield from input_evidence(view, reported.kind)
     if pause.last_seconds >= MIN_GROWTH * pause.first_seconds:
         first, last = format_seconds(pause.first_seconds), format_seconds(pause.last_seconds)
         yield f"These steps become longer during the run, from {first} to {last}."
@@ -200,8 +196,8 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
             basis=f"only copying the state remains in the loop; it is assumed to take 1/{LESS_OFTEN} of the extra time",
             changes=shorten_run(view, rarer),
         )
-    if kind is _INPUT:
-        yield Cure(kind.cure, kind.code, basis=basis, changes=shorten_run(view, rarer))
+    if kind in (RESTART, SLOW_BATCHES):
+        yield from input_cures(view, pause, kind, rarer)
         return
     title = _RARER_TITLES.get(kind.verb, kind.cure) if kind else "do this less often, or outside of the loop"
     fitted = ""

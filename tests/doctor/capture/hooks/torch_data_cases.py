@@ -193,6 +193,8 @@ def test_a_loader_and_each_of_its_epochs_are_builds(seen):
     construction, *epochs = seen.of(EventKind.BUILD)
     assert (construction.api, [event.api for event in epochs]) == ("DataLoader(...)", ["iter(DataLoader)"] * 2)
     settings = {"workers": 0, "pinned": False, "prefetch": None, "persistent": False, "batch_rows": 4}
+    line = seen.ledger.lines.read()[construction.detail.pop("rows_at")]
+    assert (line.function, line.text) == ("Rows.__getitem__", "def __getitem__(self, index):")
     assert construction.detail == {"what": "DataLoader", **settings, "dataset_rows": 12, "random_rows": False}
 
 

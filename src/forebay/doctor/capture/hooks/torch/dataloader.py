@@ -57,13 +57,20 @@ class _LoaderLines:
     def describe_loader(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         self._of_loaders[args[0]] = self._lines.current_line()
         dataset = getattr(args[0], "dataset", None)
-        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0]), **_describe_data(args[0], dataset)}
+        facts = {"what": "DataLoader", **_settings_of(args[0]), **_describe_data(args[0], dataset)}
+        return EventKind.BUILD, 0, facts | self._find_row_line(dataset)
 
     def describe_iterator(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         line = self._of_loaders.get(args[0], -1)
         if line >= 0:
             self._of_iterators[result] = line
         return EventKind.BUILD, 0, {"what": "iterator", **_settings_of(args[0])}
+
+    def _find_row_line(self, dataset: Any) -> dict[str, int]:
+        """Return the line of the first user function that makes rows; empty if there is none."""
+        functions = (_row_function(nested) for nested in _nested_datasets(dataset))
+        lines = (self._lines.line_of_function(function) for function in functions)
+        return next(({"rows_at": line} for line in lines if line >= 0), {})
 
     def of_iterator(self, iterator: Any) -> int:
         """Return the index of the line that built the loader of an iterator; -1 if unknown."""
