@@ -197,7 +197,17 @@ def test_a_url_is_refused_with_a_way_out():
         fb.from_images("s3://bucket/*.jpg", size=(8, 9))
 
 
-@pytest.mark.parametrize("options", [{"channels": 2}, {"size": (0, 1)}, {"resize": "fit"}, {"decoder": "dali"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"channels": 2},
+        {"size": (0, 1)},
+        {"resize": "fit"},
+        {"decoder": "dali"},
+        {"interpolation": "cubic"},
+        {"interpolation": "nearest", "decoder": "nvjpeg"},
+    ],
+)
 def test_invalid_options_are_refused(folder, options):
     with pytest.raises(SpecError):
         open_images(folder, **options)

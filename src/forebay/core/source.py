@@ -157,6 +157,7 @@ class AbstractSource(PipelineInput):
     encoded_images: EncodedImages | None = None  # the images of the rows, if a device shall decode them
     # Returns a source with the same rows and `encoded_images`, if a device may decode the images instead of the host.
     for_device_decoder: Callable[[], "AbstractSource"] | None = None
+    why_no_device_decoder = ""  # why a device cannot decode the images; empty if it can, or if there are none
     # How many rows may be unreadable. If a row is, `gather` writes all other rows and then raises UnreadableRowsError.
     # None: the first unreadable row ends the feed.
     error_limit: ErrorLimit | None = None

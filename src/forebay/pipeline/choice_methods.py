@@ -1,7 +1,7 @@
-"""The pipeline methods that choose rows: select, filter, split and sample; and index, which stores their passes."""
+"""The pipeline methods that choose rows or rename fields; and index, which stores the passes of these methods."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import Any, Self
 import numpy as np
 
 from forebay.core.progress_line import ProgressLine
-from forebay.errors import PipelineError
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Structure
+from forebay.errors import PipelineError, SpecError
 from forebay.order.choices import Span, SplitPart
 from forebay.order.orders import Order
 from forebay.order.sampling import Sampled
@@ -25,6 +27,7 @@ from forebay.pipeline.row_choices import (
     split_counts,
 )
 from forebay.pipeline.stored_columns import filter_mask, read_labels, refuse_transforms
+from forebay.sources.combined import ZippedSource
 from forebay.sources.row_filter import RowFilter
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.choices import FilteredStream
@@ -53,6 +56,28 @@ class ChoiceMethods(PipelineDescription):
             [70, 20, 20]
         """
         return replace(self, order=select_positions(self._fixed_order("select"), rows))
+
+    @accept_familiar_arguments
+    def rename(self, fields: Mapping[str, str]) -> Self:
+        """Give fields other names, for example before `zip_rows()`.
+
+        Call `rename()` before `map()`. Rows must be dicts.
+
+        Args:
+            fields: The new name of each field to rename, by its old name.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> rows = fb.from_arrays({"image": np.arange(4), "label": np.arange(4)})
+            >>> list(next(rows.rename({"image": "mask"}).batch(2).feed("numpy")))
+            ['mask', 'label']
+        """
+        self._refuse_batches("rename")
+        refuse_transforms(self, "rename()")
+        if not isinstance(self.source, AbstractSource):
+            raise PipelineError("rename() needs rows that can be indexed, not a stream. Rename the fields in it.")
+        structure = _rename_fields(self.structure, fields)
+        return replace(self, source=ZippedSource([self.source], structure), file_recipe=None)
 
     @accept_familiar_arguments
     def index(self, folder: str | os.PathLike[str], *, version: str | None = None) -> Self:
@@ -226,3 +251,17 @@ class ChoiceMethods(PipelineDescription):
             raise PipelineError(f"{verb}() works on rows, but from_batches() yields batches. Do this in the loader.")
         if self.batching is not None:
             raise PipelineError(f"{verb}() works on rows: call it before batch().")
+
+
+def _rename_fields(structure: Structure, names: Any) -> Structure:
+    """Return the structure with other names of its fields. Raise SpecError if a name does not fit."""
+    if structure.kind is not dict or not isinstance(names, Mapping):
+        raise SpecError('rename() needs rows that are dicts, and a dict of names. Write rename({"image": "mask"}).')
+    unknown = [name for name in names if name not in structure.keys]
+    if unknown:
+        raise SpecError(f"rename() got {unknown[0]!r}, but the fields are {', '.join(map(repr, structure.keys))}.")
+    keys = tuple(names.get(key, key) for key in structure.keys)
+    for key in keys:
+        if not isinstance(key, str) or keys.count(key) > 1:
+            raise SpecError(f"rename({dict(names)!r}) would give the fields the names {keys}. Pass one text for each.")
+    return replace(structure, keys=keys)

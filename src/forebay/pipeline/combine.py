@@ -243,7 +243,10 @@ def _zip_structures(structures: Sequence[Structure]) -> Structure:
     keys = [key for structure in structures for key in structure.keys]
     for key in keys:
         if keys.count(key) > 1:
-            raise PipelineError(f"zip_rows() got two fields that are both named {key!r}. Rename one of them.")
+            raise PipelineError(
+                f"zip_rows() got two fields that are both named {key!r}. Rename one of them: "
+                f"zip_rows(first, second.rename({{{key!r}: {'other_' + str(key)!r}}}))."
+            )
     return Structure(dict, tuple(keys), tuple(child for structure in structures for child in structure.children))
 
 

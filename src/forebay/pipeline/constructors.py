@@ -182,6 +182,7 @@ def from_images(
     size: tuple[int, int] | None = None,
     channels: int = 3,
     resize: str = "stretch",
+    interpolation: Literal["bilinear", "nearest"] = "bilinear",
     short_side: int | None = None,
     column: str | None = None,
     label: str | Path | Callable[[Path], int | str] | None = None,
@@ -202,6 +203,7 @@ def from_images(
         size: (height, width). Without it, all images must have the size of the first.
         channels: 1 (gray), 3 (RGB) or 4 (RGBA).
         resize: `"stretch"` ignores the aspect ratio. `"crop"` scales the image to cover `size` and crops at the centre.
+        interpolation: How to resize. `"nearest"` makes no new values, as masks of class numbers need it.
         short_side: With `resize="crop"`, scales the shorter side to this length before the crop, such as 256 for a size
             of (224, 224).
         column: For files that contain images, the column, the extension, the feature, the dataset or the beginning of
@@ -244,7 +246,7 @@ def from_images(
     from forebay.sources.formats.images import ImageColumns, open_labelled_images
 
     files = files if isinstance(files, str | Path) else list(files)
-    options = ImageOptions(size, channels, resize, upright=True, short_side=short_side)
+    options = ImageOptions(size, channels, resize, upright=True, short_side=short_side, interpolation=interpolation)
     max_held_nbytes = None if max_held_bytes is None else parse_nbytes(max_held_bytes, "max_held_bytes")
     share = check_error_limit("from_images", on_error, max_errors)
     error_limit = None if share is None else ErrorLimit("from_images", share)

@@ -84,8 +84,11 @@ def choose_image_decoder(
     return the same pipeline. For a device, the decision says why. `transforms` are those of the host.
     """
     source = pipeline.source
-    if target.device_handoff is None or not isinstance(source, AbstractSource) or source.for_device_decoder is None:
+    if target.device_handoff is None or not isinstance(source, AbstractSource):
         return pipeline, ()
+    if source.for_device_decoder is None:
+        why = source.why_no_device_decoder
+        return pipeline, (Decision("images", "decoded on the host", why),) if why else ()
     if transforms or pipeline.padded:
         why = f"{transforms[0] if transforms else 'batch(pad=...)'} runs on the host"
     elif isinstance(target.engine, ImageDecodingEngine):

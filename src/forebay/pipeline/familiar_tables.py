@@ -75,6 +75,8 @@ _PIPELINE = {
     "plan": _PLAN,
     "prefetch": _PREFETCH,
     "random_map": "Write map(function), whose parameter rng receives a NumPy generator: map(lambda row, rng: ...).",
+    "rename_column": "Write rename({'image': 'mask'}).",
+    "rename_columns": "Write rename({'image': 'mask'}).",
     "resume": _STATE,
     "set_format": "Choose the framework of the batches: pipeline.feed('torch').",
     "set_state": _STATE,
@@ -153,6 +155,7 @@ ARGUMENTS = {
     "from_images": {
         "batch_size": "Write from_images(...).batch(32).",
         "color_mode": "Write channels=1 for gray images, 3 for RGB (the default) or 4 for RGBA.",
+        "crop_to_aspect_ratio": "Write resize='crop'.",
         "image_size": "Write size=(height, width).",
         "label_mode": "Write label='folder', which gives class numbers; map(fb.one_hot({'label': 10})) encodes them.",
         "labels": "Write label='folder', or a table or function for label=.",

@@ -105,12 +105,13 @@ class CallableSeed(int):
 def refuse_index(kind: str, index: Any) -> NoReturn:
     """Raise an error for `feed[0]` or `pipeline[0]`, which a DataLoader of PyTorch also calls."""
     if isinstance(index, slice):
-        rows = index.stop if isinstance(index.stop, int) and index.stop > 0 else 100
         parts = [index.start, index.stop] + [index.step] * (index.step is not None)
         text = ":".join("" if part is None else repr(part) for part in parts)
+        is_first_rows = index.start is None and index.step is None and isinstance(index.stop, int) and index.stop > 0
+        take = f"pipeline.take({index.stop}) or " if is_first_rows else ""
         raise PipelineError(
-            f"{kind} has no rows by index, but got [{text}]. Write pipeline.take({rows}), .skip({rows}) or "
-            ".select(...) before batch() and feed()."
+            f"{kind} has no rows by index, but got [{text}]. Write {take}pipeline.select({index!r}) "
+            "before batch() and feed()."
         )
     raise PipelineError(
         f"{kind} has no rows by index, but got [{reprlib.repr(index)}]. Iterate pipeline.feed('torch') itself instead "

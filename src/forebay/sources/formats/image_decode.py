@@ -92,8 +92,13 @@ class ImageDecoder:
     @property
     def decision(self) -> Decision:
         """The decoder and how it resizes, for `explain()`."""
-        resize = self._explain_resize("bilinear, antialiased")
+        resize = self._explain_resize("nearest" if self.takes_nearest else "bilinear, antialiased")
         return Decision("decoder", "pillow", f"decodes images{resize}{self._note}")
+
+    @property
+    def takes_nearest(self) -> bool:
+        """Whether each pixel of a row is the nearest pixel of the image. Otherwise, a filter computes it."""
+        return self._options.interpolation == "nearest" and self._options.size is not None
 
     def encoded_images(self, read: Callable[[Rows], list[bytes | None]]) -> EncodedImages:
         """Return what a device needs to decode the same images into the first leaf.
@@ -156,8 +161,17 @@ class ImageDecoder:
         self._validate(name, loaded)  # Pillow before 11 rotates a TIFF file with an orientation when it loads it
         converted = loaded if loaded.mode == _MODES[channels] else loaded.convert(_MODES[channels])
         if converted.size != (width, height) or self._options.short_side is not None:
-            converted = converted.resize((width, height), Image.Resampling.BILINEAR, self._source_box(converted))
+            converted = self._resize(converted)
         out[...] = np.asarray(converted).reshape(self._shape)
+
+    def _resize(self, image: Any) -> Any:
+        method = Image.Resampling.NEAREST if self.takes_nearest else Image.Resampling.BILINEAR
+        return image.resize((self._shape[1], self._shape[0]), method, self._source_box(image))
+
+    def _take_nearest(self, pixels: Array) -> Array:
+        """Return the row of an upright image, a uint8 array, whose pixels are the nearest ones."""
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        return np.asarray(self._resize(image)).reshape(self._shape)
 
     def _turn_upright(self, image: Any) -> Any:
         turn = _TURNS.get(read_orientation(image)) if self._options.upright else None

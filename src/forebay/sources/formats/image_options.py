@@ -11,6 +11,7 @@ __all__ = ["ImageOptions"]
 
 _CHANNELS = (1, 3, 4)
 _RESIZE_MODES = ("stretch", "crop")
+_INTERPOLATIONS = ("bilinear", "nearest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class ImageOptions:
     resize: str = "stretch"  # "crop" keeps the aspect ratio, and cuts off what exceeds the size at both ends
     upright: bool = False  # whether to apply the EXIF orientation
     short_side: int | None = None  # for "crop": the length of the shorter side before the crop; None: it just fits
+    interpolation: str = "bilinear"  # "nearest" makes no new values, as masks of class numbers need it
 
     def __post_init__(self) -> None:
         """Make a tuple of a size that is an array or a list. `validate` refuses a wrong one."""
@@ -37,6 +39,11 @@ class ImageOptions:
             raise SpecError(f"size={self.size!r} is not a size. Pass (height, width), two integers of at least 1.")
         if self.resize not in _RESIZE_MODES:
             raise SpecError(f"resize={self.resize!r} is unknown. Choose 'stretch' or 'crop'.")
+        if self.interpolation not in _INTERPOLATIONS:
+            raise SpecError(
+                f"interpolation={self.interpolation!r} is unknown. Choose 'bilinear', or 'nearest' for masks of class "
+                "numbers."
+            )
         if self.resize == "crop" and self.size is None:
             raise SpecError("resize='crop' needs a size to crop to. Pass size=(height, width), or leave out resize=.")
         if self.short_side is not None:

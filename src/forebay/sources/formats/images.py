@@ -204,7 +204,9 @@ class ImageSource(AbstractSource):
         self.class_names = () if labels is None else labels.class_names
         self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.numbers.dtype))
         self.read_decision = decoder.decision
-        if decoder_name == "auto":
+        if decoder_name == "auto" and decoder.takes_nearest:
+            self.why_no_device_decoder = "interpolation='nearest', and a device resizes with a bilinear filter only"
+        elif decoder_name == "auto":
             self.for_device_decoder = partial(ImageSource, rows, decoder, structure, "nvjpeg", labels, error_limit)
         if decoder_name == "nvjpeg":
             read_bytes = rows.read_bytes if error_limit is None else partial(_read_undamaged, rows)

@@ -61,6 +61,10 @@ def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, de
     """
     if decoder not in _DECODERS:
         raise SpecError(f"decoder={decoder!r} is unknown. Choose one of {', '.join(map(repr, _DECODERS))}.")
+    if decoder == "nvjpeg" and options.interpolation == "nearest":
+        raise SpecError(
+            "decoder='nvjpeg' resizes with a bilinear filter only. Pass decoder='auto' for interpolation='nearest'."
+        )
     if decoder == "pillow":
         return ImageDecoder(name, first, options)
     decoder = "auto" if decoder == "nvjpeg" else decoder
@@ -93,9 +97,11 @@ class JpegDecoder(ImageDecoder):
 
     @property
     def decision(self) -> Decision:
-        resize = self._explain_resize("OpenCV, linear" if self._uses_opencv else "Pillow, bilinear, antialiased")
+        method = "OpenCV, linear" if self._uses_opencv else "Pillow, bilinear, antialiased"
+        resize = self._explain_resize("nearest" if self.takes_nearest else method)
         choice = "opencv" if self._uses_opencv else "simplejpeg"
-        hint = "" if self._uses_opencv or not resize else "; OpenCV resizes faster: pip install opencv-python-headless"
+        may_resize_faster = resize and not self._uses_opencv and not self.takes_nearest
+        hint = "; OpenCV resizes faster: pip install opencv-python-headless" if may_resize_faster else ""
         why = f"simplejpeg decodes JPEG images{resize}; Pillow decodes all other images{hint}"
         return Decision("decoder", choice, why)
 
@@ -138,6 +144,9 @@ class JpegDecoder(ImageDecoder):
             turn = _TURNS.get(_read_jpeg_orientation(data)) if self._options.upright else None
             if not self._has_valid_shape(height, width, colorspace, is_turned=turn is not None):
                 return False
+            if self.takes_nearest:
+                self._decode_nearest(data, (height, width), turn, out)
+                return True
             # The shape before the turn: a turn exchanges the axes if its inverse does, so `turn(out)` has this shape.
             unturned = out if turn is None else np.empty(turn(out).shape, np.uint8)
             with limit_memory(height * width):
@@ -156,6 +165,14 @@ class JpegDecoder(ImageDecoder):
         if self._options.size is None and (is_turned or (height, width) != self._shape[:2]):
             return False
         return self._options.channels is not None or self._shape[2] == (1 if colorspace == "Gray" else 3)
+
+    def _decode_nearest(
+        self, data: bytes, size: tuple[int, int], turn: Callable[[Array], Array] | None, out: Array
+    ) -> None:
+        """Decode an image at full size, because scaled decoding averages pixels, and take the nearest pixels."""
+        with limit_memory(size[0] * size[1]):
+            image = self._simplejpeg.decode_jpeg(data, _COLORSPACES[self._shape[2]])
+            out[...] = self._take_nearest(image if turn is None else turn(image))
 
     def _decode_resized(self, data: bytes, size: tuple[int, int], out: Array) -> None:
         """Decode an image of this size at the smallest sufficient scale, and resize it into `out`."""
