@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.steps import PARTS, REST, find_steps, split_step
+from forebay.doctor.analyse.steps import PARTS, REST, find_steps
+from forebay.doctor.analyse.typical_step import split_step
 from forebay.doctor.model.capture import Capture, Window
 from forebay.doctor.model.events import LedgerEvent
 
@@ -164,7 +165,7 @@ def test_events_of_other_threads_are_not_part_of_a_step():
     events = [step(end) for end in range(0, 100, 10)]
     events += [LedgerEvent("prepare", "row", 1, OTHER, 0, 90), LedgerEvent("input", "DataLoader", 1, OTHER, 0, 90)]
     steps = find_steps(capture(events))
-    assert split_step(steps, events)[REST] == 10 / 1e9
+    assert split_step(steps, events)[REST] == pytest.approx(10e-9)
 
 
 @given(

@@ -36,6 +36,16 @@ def test_no_rule_raises_or_promises_more_than_the_step_time(capture):
 
 
 @given(captures)
+def test_the_wait_of_a_finding_is_the_part_of_the_step_that_waits_for_input(capture):
+    """Both leave out long steps. A wait of a few steps may cost more, because it makes these steps long."""
+    view = view_for_rules(capture)
+    waits = [event for event in capture.events if event.kind == "input"]
+    busy = {"compile", "build"} & {event.kind for event in capture.events}
+    if view.steps is not None and view.device is None and not busy:
+        assert cost_of(view, waits) >= view.host_parts["waiting for input"] * (1 - 1e-9)
+
+
+@given(captures)
 def test_every_finding_has_readable_text(capture):
     found = findings(view_for_rules(capture))
     assert all(finding.rule in RULES and finding.title and finding.evidence for finding in found)

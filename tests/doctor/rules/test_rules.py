@@ -218,9 +218,10 @@ def test_events_are_scaled_down_if_profiling_made_steps_slower():
     assert finding.seconds == pytest.approx(1.2e-3)
 
 
-def test_events_are_not_scaled_if_profiling_made_steps_no_slower():
+def test_events_keep_their_share_of_a_step_if_unprofiled_steps_are_longer():
+    """Other programs may slow the unprofiled steps down. The parts of a step have the same shares."""
     (finding,) = findings(loop(batch(ms=6), untraced=(20e-3,) * 5), "input_bound")
-    assert finding.seconds == pytest.approx(6e-3)
+    assert finding.seconds == pytest.approx(12e-3)
 
 
 def test_the_findings_of_two_waits_in_a_step_mention_each_other():

@@ -8,7 +8,8 @@ from typing import Any
 
 from forebay.doctor.analyse.device_view import DeviceView, build_device_view
 from forebay.doctor.analyse.step_parts import split_recorded_step
-from forebay.doctor.analyse.steps import Steps, find_steps, split_step, waits_in_bursts
+from forebay.doctor.analyse.steps import Steps, find_steps, waits_in_bursts
+from forebay.doctor.analyse.typical_step import split_step, split_typical_step, step_weights
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
@@ -146,9 +147,22 @@ class CaptureView:
         return unprofiled if len(unprofiled) >= MIN_UNPROFILED else ()
 
     @cached_property
+    def step_weights(self) -> Any:
+        """The weight of each profiled step in the shares of a step; an array that adds up to 1. Empty without steps."""
+        return step_weights(self.steps, self.capture.events, by_length=self.uses_mean) if self.steps else ()
+
+    @cached_property
     def host_parts(self) -> dict[str, float]:
-        """The parts of the mean profiled step on the loop's thread, in seconds."""
-        return split_step(self.steps, self.capture.events) if self.steps else {}
+        """The parts of a step on the loop's thread, in seconds.
+
+        Their shares come from the profiled steps, and they add up to `step_seconds`. With device records, they are the
+        parts of the mean profiled step instead: `step_parts` has better ones.
+        """
+        if self.steps is None:
+            return {}
+        if self.device is not None:
+            return split_step(self.steps, self.capture.events)
+        return split_typical_step(self.steps, self.capture.events, self.step_weights, self.step_seconds)
 
     @cached_property
     def device(self) -> DeviceView | None:

@@ -10,6 +10,7 @@ from forebay.doctor.analyse.host_lines import HostLine, unrecorded_samples
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.loop_samples import trusted_share
 from forebay.doctor.analyse.steps import PARTS, REST
+from forebay.doctor.analyse.typical_step import split_step
 
 __all__ = ["StepLines", "step_lines"]
 
@@ -48,11 +49,12 @@ def step_lines(view: CaptureView) -> StepLines:
 
 
 def _add_recorded_calls(view: CaptureView, seconds: _Seconds) -> None:
-    """Add the time of recorded calls. As in `split_step`, time in several calls counts for the first part of PARTS."""
+    """Add the time of recorded calls. Time in several calls counts for the first part of PARTS."""
     steps = view.steps
     assert steps is not None
-    counted = Intervals([], [])
-    for kinds in PARTS.values():
+    counted, means = Intervals([], []), split_step(steps, view.capture.events)
+    for part, kinds in PARTS.items():
+        factor = view.host_parts[part] / means[part] if means[part] else 0.0  # of a typical step and the mean step
         sites: dict[tuple[int, str], list[tuple[int, int]]] = {}
         for event in view.capture.events:
             if event.thread == steps.thread and event.kind in kinds and event.end > steps.start:
@@ -60,7 +62,7 @@ def _add_recorded_calls(view: CaptureView, seconds: _Seconds) -> None:
         for (line, api), spans in sites.items():
             starts, ends = np.clip(np.array(spans, np.int64).T, steps.start, steps.end)
             extended = counted.union(Intervals(starts, ends))
-            seconds[line][api] += (extended.length - counted.length) / 1e9 / len(steps)
+            seconds[line][api] += factor * (extended.length - counted.length) / 1e9 / len(steps)
             counted = extended
 
 

@@ -11,7 +11,16 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.capture import Capture, Window
 from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 
-__all__ = ["CROSSING_KINDS", "PARTS", "RECORDED_KINDS", "REST", "Steps", "find_steps", "split_step", "waits_in_bursts"]
+__all__ = [
+    "CROSSING_KINDS",
+    "MAX_LONG_SHARE",
+    "PARTS",
+    "RECORDED_KINDS",
+    "REST",
+    "Steps",
+    "find_steps",
+    "waits_in_bursts",
+]
 
 MIN_STEPS = 3  # a loop has at least this many steps
 MIN_OPS_EVENTS = 20  # fewer may come from one long call, such as building a model
@@ -297,19 +306,3 @@ def waits_in_bursts(steps: Steps, events: Iterable[LedgerEvent]) -> bool:
     waited = _waited_in_each_step(steps, events, PARTS["waiting for input"])
     is_burst = (lengths > LONG_STEP_FACTOR * np.median(lengths)) & (waited > lengths / 2)
     return bool(is_burst.sum() >= MIN_BURSTS and lengths[is_burst].sum() > BURST_SHARE * lengths.sum())
-
-
-def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:
-    """Return the seconds of each part of the mean step. The parts add up to the mean step time."""
-    loop_events = [event for event in events if event.thread == steps.thread]
-    counted = Intervals([], [])
-    parts: dict[str, float] = {}
-    for part, kinds in PARTS.items():
-        part_events = [event for event in loop_events if event.kind in kinds]
-        starts, ends = [event.start for event in part_events], [event.end for event in part_events]
-        clipped = Intervals(np.clip(starts, steps.start, steps.end), np.clip(ends, steps.start, steps.end))
-        extended = counted.union(clipped)
-        parts[part] = (extended.length - counted.length) / 1e9 / len(steps)
-        counted = extended
-    parts[REST] = max(0.0, (steps.end - steps.start - counted.length) / 1e9 / len(steps))
-    return parts

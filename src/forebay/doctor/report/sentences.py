@@ -240,7 +240,8 @@ def describe_parts(diagnosis: Diagnosis) -> str:
     """Return the heading of the parts. It names the steps on which they were measured."""
     device, step = diagnosis.view.device, diagnosis.view.step_seconds
     if device is None:
-        return f"Parts of the mean profiled step ({format_seconds(sum(diagnosis.view.host_parts.values()))}):"
+        count = len(diagnosis.view.steps or ())
+        return f"Parts of a step, from {format_count(count, 'profiled step')}:"
     differs = abs(device.seconds - step) > MAX_DEVIATION * step
     duration = f", which took {format_seconds(device.seconds)} each" if differs else ""
     return f"Parts of a step, from {format_count(len(device), 'step')} recorded on the device{duration}:"
