@@ -22,7 +22,7 @@ from forebay.core.ceilings import (
 from forebay.core.hardware import Hardware
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
-from forebay.doctor.diagnosis.savings import Simulation
+from forebay.doctor.diagnosis.savings import WARM_CACHES, Simulation
 from forebay.doctor.predict.build_timeline import PREPARATION_STREAM
 from forebay.doctor.predict.changes import remove_waits_of_line
 from forebay.doctor.predict.machines import DEVICES, LINKS, find_gpu, on_other_machine, speeds_of_gpu
@@ -281,9 +281,16 @@ def test_the_error_for_an_unknown_machine_names_the_known_ones():
     assert all(device.link in LINKS for device in DEVICES.values())
 
 
-def test_a_finding_costs_at_least_the_gain_of_its_cure():
+def test_a_finding_costs_what_its_cure_saves_at_most():
     predicted = Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
-    assert predicted.seconds == predicted.gain
+    assert predicted.seconds == predicted.best_cure.high > 1e-6
+
+
+def test_a_wait_whose_cure_may_save_more_says_why():
+    wait = replace(UPLOAD, seconds=1e-6, is_wait=True)
+    predicted = Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(wait)
+    assert predicted.seconds == 1e-6 < predicted.best_cure.high
+    assert predicted.evidence[-1] == WARM_CACHES
 
 
 def test_a_cost_of_zero_stays_zero():

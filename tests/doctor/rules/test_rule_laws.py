@@ -14,6 +14,7 @@ from tests.support.parsing import parse
 
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.diagnosis.diagnose import EQUAL_SHARE, RULES, diagnose
+from forebay.doctor.diagnosis.savings import WARM_CACHES
 from forebay.doctor.model.events import LedgerEvent
 from forebay.doctor.rules.registry import view_for_rules
 
@@ -33,6 +34,13 @@ def test_no_rule_raises_or_promises_more_than_the_step_time(capture):
     step = view.step_seconds
     assert all(finding.cures and 0 <= finding.seconds <= step for finding in found)
     assert all(0 <= cure.low <= cure.high <= step for finding in found for cure in finding.cures)
+
+
+@given(captures)
+def test_no_cure_saves_more_than_its_finding_costs_unless_the_finding_says_why(capture):
+    for finding in (finding for finding in diagnose(capture).findings if finding.seconds):
+        highest = max(cure.high for cure in finding.cures)
+        assert highest <= finding.seconds * (1 + 1e-9) or WARM_CACHES in finding.evidence
 
 
 @given(captures)

@@ -13,10 +13,14 @@ from forebay.doctor.predict.timeline import steady_step_seconds
 from forebay.doctor.predict.unseen_device import has_unseen_device, with_slowest_device
 from forebay.doctor.rules.finding import Cure, Finding
 
-__all__ = ["Simulation"]
+__all__ = ["WARM_CACHES", "Simulation"]
 
 MAX_USABLE_ERROR = 0.1  # of the measured step; with a larger error of the model, a cure may save nothing
 MIN_CURES = 2  # with fewer, `predict_all_cures` would only repeat the prediction of one cure
+
+CERTAIN_SHARE = 0.8  # of the cost of a finding; if the best cure may save less, the report calls the cost a bound
+# Evidence of a wait whose cure may save more than the wait takes (see `simulate.WARM_CACHE_FACTOR`).
+WARM_CACHES = "A cure may save more than this wait: without it, other work of the loop may be faster too."
 
 
 class Simulation:
@@ -53,14 +57,26 @@ class Simulation:
     def with_predicted_gain(self, finding: Finding) -> Finding:
         """Return the finding with the gains of its cures, best cure first.
 
-        If the best cure saves more than the calls of the finding took, other work waited for these calls. The cost of
-        the finding then includes this wait. The cost of a wait for computation is at most what its best cure may save.
+        No cure saves more than its finding costs, unless the finding says why. Without device records, the cost was
+        measured, and a larger bound is none: the simulation cannot know which work would become faster. With device
+        records, the simulation shows the work that waits for the calls of the finding. The cost then includes it. The
+        cost of a wait for computation is at most what its best cure may save.
         """
         cured = replace(finding, cures=tuple(map(self._with_gain, finding.cures)))
-        ordered = replace(cured, cures=tuple(cured.cures_by_gain))
-        if finding.is_wait and ordered.cures:
-            return replace(ordered, seconds=min(finding.seconds, ordered.best_cure.high))
-        return replace(ordered, seconds=max(finding.seconds, ordered.gain)) if finding.seconds else ordered
+        if not finding.seconds or not cured.cures:
+            return _in_order(cured)
+        highest = max(cure.high for cure in cured.cures)
+        if self.view.device is None:
+            cost = max(finding.seconds, max(cure.low for cure in cured.cures))
+            cost = min(cost, highest) if finding.is_wait else cost
+            cures = tuple(replace(cure, high=min(cure.high, cost)) for cure in cured.cures)
+            return _in_order(replace(cured, seconds=cost, cures=cures))
+        if not finding.is_wait:
+            is_bound = highest > finding.seconds and cured.best_cure.low < CERTAIN_SHARE * highest
+            return _in_order(replace(cured, seconds=max(finding.seconds, highest), is_bound=is_bound))
+        cost = min(finding.seconds, highest)
+        reasons = (WARM_CACHES,) if highest > cost else ()
+        return _in_order(replace(cured, seconds=cost, evidence=(*finding.evidence, *reasons)))
 
     def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:
         """Predict the step with the best cure of every finding.
@@ -125,3 +141,8 @@ class Simulation:
             "A simulation of the recorded steps with this cure. Without the cure, the simulated step differs from the "
             f"measured step by {format_percent(self.model.error)}"
         )
+
+
+def _in_order(finding: Finding) -> Finding:
+    """Return the finding with its best cure first."""
+    return replace(finding, cures=tuple(finding.cures_by_gain))

@@ -176,7 +176,8 @@ def describe_cost(diagnosis: Diagnosis, finding: Finding) -> str:
     """State what the finding costs per step, and its share of the step or of the run."""
     cost, share = format_seconds(cost_seconds(diagnosis, finding)), format_percent(cost_share(diagnosis, finding))
     whole = "run" if finding.rule in RUN_RULES else "step"
-    return f"It costs {cost} per step ({share} of the {whole})."
+    most = "up to " if finding.is_bound else ""
+    return f"It costs {most}{cost} per step ({share} of the {whole})."
 
 
 def cost_share(diagnosis: Diagnosis, finding: Finding) -> float:

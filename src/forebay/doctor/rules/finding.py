@@ -7,6 +7,9 @@ from forebay.doctor.predict.changes import Change
 
 __all__ = ["Cure", "Finding"]
 
+PREDICTED_SHARE = 0.1  # of the largest gain of a cure; with a smaller least gain, the largest one is only a bound
+REAL_GAIN_SHARE = 0.25  # of the cost of a finding; a cure with a smaller gain is not better than a larger bound
+
 
 @dataclass(frozen=True, slots=True)
 class Cure:
@@ -40,6 +43,7 @@ class Finding:
     cures: tuple[Cure, ...]
     evidence: tuple[str, ...] = field(default=())  # complete sentences
     changes_training: bool = False  # its cure also changes what the script learns, so its gain counts half in the order
+    is_bound: bool = False  # the cost is at most `seconds`; how much of it was lost is not known
     is_wait: bool = False  # the host waits for computation, so the finding costs only what its best cure may save
 
     @property
@@ -53,4 +57,10 @@ class Finding:
 
     @property
     def cures_by_gain(self) -> list[Cure]:
-        return sorted(self.cures, key=lambda cure: -cure.gain)
+        """The cures, best first: those that certainly save a part of the cost, then those that may save nothing."""
+        return sorted(self.cures, key=lambda cure: (not self._certainly_saves(cure), -cure.gain))
+
+    def _certainly_saves(self, cure: Cure) -> bool:
+        """Whether the least gain of a cure was predicted, and its gain is a real part of what the finding costs."""
+        is_predicted = cure.low >= PREDICTED_SHARE * cure.high
+        return is_predicted and cure.gain > 0 and cure.gain >= REAL_GAIN_SHARE * self.seconds
