@@ -16,6 +16,7 @@ from forebay.pipeline.familiar_words import CallableSeed
 from forebay.pipeline.ranks import Rank
 from forebay.sources.file_recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
+from forebay.sources.streams.combinators import is_repeated_without_end
 from forebay.transforms.ops import Map, Transform
 from forebay.transforms.padding import RaggedFields, Unpadded
 
@@ -157,6 +158,18 @@ class PipelineDescription:
             batches = len(range(self.shard_index, self.source.length, self.shard_count)) * self.passes
             return batches if self.batch_limit is None else min(batches, self.batch_limit)
         return None
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether an epoch never ends, because of a `repeat()` without a count.
+
+        A stream of unknown length counts as one that ends.
+        """
+        if self.batch_limit is not None:
+            return False
+        if self.passes is None or self.order is None:
+            return self.passes is None or is_repeated_without_end(self.source)
+        return self.order.length is None
 
     @property
     def fingerprint(self) -> str:

@@ -4,11 +4,13 @@
 its backend.
 """
 
+import keras
 import numpy as np
 import pytest
 from tests.adapters.keras.conftest import ROWS
 from tests.adapters.keras.keras_models import make_model, make_recording_model
 
+import forebay as fb
 from forebay.adapters.keras import internals
 from forebay.errors import PipelineError, UnknownNameError
 
@@ -80,6 +82,71 @@ def test_one_feed_for_training_and_validation_is_refused(pipeline):
 def test_a_batch_size_for_training_arrays_is_allowed_with_a_validation_feed(arrays, pipeline):
     history = make_model().fit(*arrays, batch_size=8, validation_data=pipeline.feed("keras"), verbose=0)
     assert "val_loss" in history.history
+
+
+def stream_of(pipeline):
+    return fb.from_generator(lambda: zip(*pipeline.source.arrays, strict=True))
+
+
+ENDLESS = {
+    "batches": lambda pipeline: pipeline.batch(16).repeat(),
+    "rows": lambda pipeline: pipeline.repeat().batch(16),
+    "a stream": lambda pipeline: stream_of(pipeline).repeat().batch(16),
+    "batches of a stream": lambda pipeline: stream_of(pipeline).batch(16).repeat(),
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_rows_without_an_end_need_a_number_of_steps(arrays, case):
+    def feed():
+        return ENDLESS[case](fb.from_arrays(arrays)).feed("keras")
+
+    model, finite = make_model(), fb.from_arrays(arrays).batch(16).feed("keras")
+    with pytest.raises(PipelineError, match=r"fit\(\) would never end.*steps_per_epoch=.*repeat\(n\)"):
+        model.fit(feed(), verbose=0)
+    with pytest.raises(PipelineError, match=r"fit\(\) would never end.*validation_steps="):
+        model.fit(finite, validation_data=feed(), verbose=0)
+    with pytest.raises(PipelineError, match=r"evaluate\(\) would never end.* steps="):
+        model.evaluate(feed(), verbose=0)
+    with pytest.raises(PipelineError, match=r"predict\(\) would never end.* steps="):
+        model.predict(feed(), verbose=0)
+    model.fit(feed(), steps_per_epoch=2, validation_data=feed(), validation_steps=1, verbose=0)
+    assert len(model.predict(feed(), steps=2, verbose=0)) == 32
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras does not know how long a stream is
+def test_rows_that_end_need_no_number_of_steps(arrays):
+    rows = fb.from_arrays(arrays)
+    stream = stream_of(rows)
+    for pipeline in (rows.batch(16).repeat(2), rows.repeat().take(40).batch(16), rows.batch(16).repeat().take(3)):
+        make_model().fit(pipeline.feed("keras"), verbose=0)
+    for pipeline in (stream.repeat(2).batch(16), stream.repeat().take(40).batch(16), stream.repeat().batch(16).take(3)):
+        make_model().fit(pipeline.feed("keras"), verbose=0)
+
+
+def test_a_loss_needs_targets(arrays):
+    x, y = arrays
+    named = fb.from_arrays({"image": x, "label": y}).batch(16)
+    words = r"needs targets for the loss 'mse', and the feed has none. Name a field of \['image', 'label'\]"
+    model = make_model()
+    with pytest.raises(PipelineError, match=words):
+        model.fit(named.feed("keras", x="image"), verbose=0)
+    with pytest.raises(PipelineError, match=words):
+        model.evaluate(named.feed("keras", x="image"), verbose=0)
+    with pytest.raises(PipelineError, match=words):
+        model.fit(named.feed("keras", x="image", y="label"), validation_data=named.feed("keras", x="image"), verbose=0)
+    with pytest.raises(PipelineError, match=r"from_arrays\(\(x, y\)\)"):
+        model.fit(fb.from_arrays(x).batch(16).feed("keras"), verbose=0)
+    assert len(model.predict(named.feed("keras", x="image"), verbose=0)) == ROWS
+
+
+def test_a_model_may_compute_its_loss_without_targets(arrays):
+    class Autoencoder(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return keras.ops.mean(keras.ops.square(x[:, :1] - y_pred))
+
+    feed = fb.from_arrays(arrays[0]).batch(16).feed("keras")
+    make_model(Autoencoder).fit(feed, validation_data=fb.from_arrays(arrays[0]).batch(16).feed("keras"), verbose=0)
 
 
 def test_if_forebay_cannot_see_the_arguments_of_fit_it_warns(pipeline, monkeypatch, caplog):

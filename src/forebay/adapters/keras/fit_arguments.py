@@ -5,15 +5,17 @@ Then Forebay moves the feed too, or warns.
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from forebay.adapters.keras.backup import FeedBackup
 from forebay.adapters.keras.internals import KerasCall
+from forebay.core.spec import Structure
 from forebay.errors import PipelineError
 
-__all__ = ["first_epoch", "refuse_ignored_arguments", "warn_of_plain_backup"]
+__all__ = ["check_call", "first_epoch", "warn_of_plain_backup"]
 
 _ADVICE = {  # argument -> what the user should do instead
     "y": "Put the targets into the pipeline: from_arrays((x, y)).",
@@ -25,7 +27,22 @@ _ADVICE = {  # argument -> what the user should do instead
 }
 
 
-def refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
+def check_call(
+    call: KerasCall, feed: Any, structure: Structure | None, parts: Sequence[Any] | None, *, is_endless: bool
+) -> None:
+    """Raise an error for a call that Keras would run in another way than intended, or fail to run.
+
+    `structure` is that of a batch, and `parts` are what Keras gets of it; None if they are unknown before the first
+    batch. `is_endless` says whether the epochs of the feed never end.
+    """
+    _refuse_ignored_arguments(call, feed)
+    if is_endless:
+        _refuse_endless_epochs(call, feed)
+    if structure is not None and parts is not None:
+        _refuse_missing_targets(call, feed, structure, parts)
+
+
+def _refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
     """Raise an error for the first argument that Keras would ignore for this feed.
 
     The default of `shuffle` is True, so `shuffle` is refused only if the caller passed it as a keyword. Also raise an
@@ -45,6 +62,37 @@ def refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
             "fit() got the same feed as training data and as validation data. A feed has only one position, "
             "and both uses would move it. Make a second one: pipeline.feed('keras')."
         )
+
+
+def _refuse_endless_epochs(call: KerasCall, feed: Any) -> None:
+    """Raise an error if the call has no number of steps for a feed whose epochs never end."""
+    role = call.role_of(feed)
+    argument = {"fit": "steps_per_epoch", "validation": "validation_steps"}.get(role, "steps")
+    if call.arguments.get(argument) is None:
+        raise PipelineError(
+            f"{call.method}() would never end, because the pipeline repeats its rows without a count. Pass "
+            f"{argument}=..., or leave out repeat(): each epoch of fit() is the next one of the feed. repeat(n) makes "
+            "one epoch of n passes."
+        )
+
+
+def _refuse_missing_targets(call: KerasCall, feed: Any, structure: Structure, parts: Sequence[Any]) -> None:
+    """Raise an error if the loss of the model needs targets, and batches have none.
+
+    `parts` is what Keras gets of a batch. A model may compute its loss without targets: with `add_loss`, or in its own
+    `train_step`, `test_step` or `compute_loss`.
+    """
+    if len(parts) > 1 or call.method == "predict" or getattr(call.model, "loss", None) is None:
+        return
+    step = "train_step" if call.role_of(feed) == "fit" else "test_step"
+    if any(getattr(type(call.model), name) is not getattr(keras.Model, name) for name in (step, "compute_loss")):
+        return
+    if structure.kind is dict:
+        advice = f"Name a field of {list(structure.keys)}: feed('keras', x=..., y=...)."
+    else:
+        advice = "Put them into the pipeline: from_arrays((x, y))."
+    loss = _name_of(call.model.loss)
+    raise PipelineError(f"{call.method}() needs targets for the loss {loss}, and the feed has none. {advice}")
 
 
 def first_epoch(call: KerasCall) -> int:
@@ -75,6 +123,11 @@ def warn_of_plain_backup(call: KerasCall) -> bool:
             )
             return True
     return False
+
+
+def _name_of(loss: Any) -> str:
+    """Return the name of a loss; of several losses, their type."""
+    return repr(loss) if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
 
 
 def _differs_from_default(value: Any) -> bool:

@@ -15,7 +15,7 @@ import keras
 from forebay.adapters.keras.backup import FeedBackup
 from forebay.adapters.keras.epochs import EpochBatches, FeedEpochs
 from forebay.adapters.keras.fields import Arranger, ClassWeights, Fields, make_arranger
-from forebay.adapters.keras.fit_arguments import first_epoch, refuse_ignored_arguments, warn_of_plain_backup
+from forebay.adapters.keras.fit_arguments import check_call, first_epoch, warn_of_plain_backup
 from forebay.adapters.keras.internals import (
     DataAdapter,
     KerasCall,
@@ -323,10 +323,12 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return EpochBatches(self._epochs, self._arranger_for(call), owner, may_run_ahead=may_run_ahead)
 
     def _arranger_for(self, call: KerasCall | None) -> Arranger:
-        """Return the arranger for a call. Raise an error for arguments that Keras would ignore."""
+        """Return the arranger for a call. Raise an error for a call that cannot work as intended."""
         if call is None:
             return self._arrange
-        refuse_ignored_arguments(call, self)
+        structure = self._feed.structure if self._has_known_output else None
+        parts = None if structure is None else self._arrange(structure.unflatten(self._feed.specs))
+        check_call(call, self, structure, parts, is_endless=self._pipeline.is_endless)
         if call.role_of(self) == "fit":
             self._has_warned_of_backup = self._has_warned_of_backup or warn_of_plain_backup(call)
             epoch = first_epoch(call) if self._epochs.is_unused else 0
@@ -335,8 +337,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         weights = call.arguments.get("class_weight")
         if weights is None or call.role_of(self) != "fit":
             return self._arrange
-        if self._has_known_output:
-            ClassWeights.check(self._arrange(self._feed.structure.unflatten(self._feed.specs)))
+        if parts is not None:
+            ClassWeights.check(parts)
         arrange, add_weights = self._arrange, ClassWeights(weights)
         return lambda batch: add_weights(arrange(batch))
 

@@ -19,6 +19,8 @@ _MAX_SAMPLE_ROWS = 1 << 16  # most rows in which `FilteredStream.sample` searche
 class TakenStream(WrappingStream):
     """The first `count` rows of a stream."""
 
+    ends_early = True
+
     def __init__(self, inner: AbstractStream, count: int) -> None:
         super().__init__(inner)
         self.count = count

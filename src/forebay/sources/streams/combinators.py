@@ -11,7 +11,7 @@ from forebay.errors import SourceError
 from forebay.order.permutation import derive_key
 from forebay.sources.streams.wrapping import ReplayingReader, WrappingStream, empty_rows
 
-__all__ = ["RepeatedStream", "ShuffledStream", "window_nbytes_of"]
+__all__ = ["RepeatedStream", "ShuffledStream", "is_repeated_without_end", "window_nbytes_of"]
 
 _MAX_DRAWN_ROWS = 256  # most rows per draw from the window; a larger number takes less time per row, but more memory
 
@@ -53,6 +53,15 @@ class ShuffledStream(WrappingStream):
 
     def describe(self) -> tuple[Any, ...]:
         return ("window-shuffled", self.seed, self.window_nbytes, *self.inner.describe())
+
+
+def is_repeated_without_end(stream: Any) -> bool:
+    """Return whether a stream has a `RepeatedStream` without a count, and nothing that ends it."""
+    while isinstance(stream, WrappingStream) and not stream.ends_early:
+        if isinstance(stream, RepeatedStream) and stream.count is None:
+            return True
+        stream = stream.inner
+    return False
 
 
 def window_nbytes_of(stream: AbstractStream | None) -> int:

@@ -19,6 +19,7 @@ class WrappingStream(AbstractStream):
     """
 
     inner: AbstractStream
+    ends_early = False  # whether it ends after a number of rows, also if `inner` does not end
 
     def __init__(self, inner: AbstractStream) -> None:
         self.inner, self.specs, self.structure = inner, inner.specs, inner.structure
