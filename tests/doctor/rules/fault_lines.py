@@ -5,6 +5,7 @@ __all__ = ["LINES"]
 LINES = {
     "torch": {
         "conversion_in_loop": "batch = torch.tensor(readings[",
+        "conversion_in_loop_pieces": "batch = torch.tensor([readings[row]",
         "drift": "mean = torch.stack(outputs).mean(0)",
         "input_bound": "loader = DataLoader(Images(",
         "loader": "loader = DataLoader(Rows(",
@@ -24,6 +25,7 @@ LINES = {
     "tensorflow": {
         "constants": "look_up(",
         "conversion_in_loop": "train_step(rows[chosen])",
+        "conversion_in_loop_pieces": "batch = tf.stack([rows[row]",
         "eager": "optimizer.apply_gradients(",
         "input_bound": "def decode(row):",
         "input_bound_generator": "def rows():",
@@ -60,6 +62,7 @@ LINES = {
     "jax": {
         "constants": "total = total + look_up(",
         "conversion_in_loop": "weights = step(weights, jnp.array(batch))",
+        "conversion_in_loop_pieces": "batch = jnp.stack([tokens[",
         "eager": "gradients = jax.grad(loss_of)(layers, images)",
         "eager_loop": "curvature = left - 2 * heat + right",
         "eager_update": "velocity = 0.9 * velocity - 0.01 * gradient",

@@ -7,6 +7,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.model.events import EventKind
 
 __all__ = [
+    "MIN_PIECES",
     "dtype_bits",
     "is_copy",
     "feed_framework",
@@ -18,7 +19,10 @@ __all__ = [
     "array_framework",
     "is_framework_function",
     "is_module_traversal",
+    "pieces_per_call",
 ]
+
+MIN_PIECES = 2  # per call; a call with fewer joins nothing
 
 # Functions of these packages compute, or call functions that do.
 _FRAMEWORK_PACKAGES = frozenset(
@@ -130,6 +134,11 @@ def is_module_traversal(name: str) -> bool:
 def is_python_data(site: CallSite) -> bool:
     """Whether the data consists of Python objects, such as lists of numbers."""
     return any(str(kind) in _PYTHON_TYPES for kind in site.values("from_dtype"))
+
+
+def pieces_per_call(site: CallSite) -> float:
+    """Return the mean number of NumPy arrays that a call joins; 0 if it converts one array."""
+    return sum(site.values("pieces")) / len(site.events) if site.events else 0.0
 
 
 def is_copy(site: CallSite) -> bool:

@@ -5,7 +5,8 @@ not know. The keys by event kind:
 
     upload    device, dtype, shape, key (equal for equal data), from_dtype (before the upload), pinned, non_blocking,
               copied (False if the array shares the memory of its data), implied (True if an operation converted the
-              data, although the API name of the event is that of a conversion)
+              data, although the API name of the event is that of a conversion), pieces (the number of NumPy arrays in a
+              list that the call joins)
     download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, built_at

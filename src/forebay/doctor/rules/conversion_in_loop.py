@@ -6,7 +6,7 @@ from dataclasses import replace
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.analyse.framework import feed_framework, is_copy, is_python_data
+from forebay.doctor.analyse.framework import MIN_PIECES, feed_framework, is_copy, is_python_data, pieces_per_call
 from forebay.doctor.predict.call_changes import unchanged
 from forebay.doctor.predict.cure_changes import Changes
 from forebay.doctor.predict.input_costs import prefetch_in_processes, prefetch_in_thread, shortens_step
@@ -16,6 +16,7 @@ from forebay.doctor.predict.upload_cure_changes import (
     prefetch_with_feed,
     store_in_arrays,
 )
+from forebay.doctor.rules import joined_arrays
 from forebay.doctor.rules.edits import is_fitted
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_feed, fit_line, has_excerpt, list_dtype, uses_read_values
@@ -49,17 +50,23 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether synchronous conversions of the site take a reportable share of a step.
 
     Data that the loop computes from a value that it has read back does not count, because it cannot be converted early.
+    Calls that join NumPy arrays count in any case: NumPy joins them faster.
     """
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
-    is_large = nbytes_per_call(site) >= MIN_NBYTES or is_python_data(site)
+    joins = pieces_per_call(site) >= MIN_PIECES
+    is_large = joins or nbytes_per_call(site) >= MIN_NBYTES or is_python_data(site)
     converts = site.in_loop and is_copy(site) and not is_asynchronous and is_large
     is_reported = converts and cost_of(view, site.events) >= MIN_REPORTED_SHARE * view.step_seconds
-    return is_reported and not uses_read_values(view, site)
+    return is_reported and (joins or not uses_read_values(view, site))
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
-    for site in view.sites_for("conversion_in_loop"):
+    """Yield one finding for all sites that join NumPy arrays, and one per other site."""
+    sites = view.sites_for("conversion_in_loop")
+    joins = [site for site in sites if pieces_per_call(site) >= MIN_PIECES]
+    if joins:
+        yield joined_arrays.finding(view, joins)
+    for site in (site for site in sites if site not in joins):
         cost = cost_of(view, site.events)
         data_kind = "Python lists" if is_python_data(site) else "new host data"
         amount = format_nbytes(nbytes_per_call(site))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.analyse.framework import dtype_bits, feed_framework, is_python_data
+from forebay.doctor.analyse.framework import MIN_PIECES, dtype_bits, feed_framework, is_python_data, pieces_per_call
 from forebay.doctor.predict.upload_cure_changes import narrow_and_prefetch, narrow_dtype
 from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
@@ -24,6 +24,7 @@ DOUBLE = ("float", 64)  # float64 as `dtype_bits` returns it: kind and bits
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether the site uploads large arrays in a wider dtype than needed."""
     is_large = site.in_loop and nbytes_per_call(site) >= MIN_NBYTES and not is_python_data(site)
+    is_large = is_large and pieces_per_call(site) < MIN_PIECES  # joining the pieces takes the time, not the dtype
     return is_large and _bits(site) is not None
 
 

@@ -212,3 +212,28 @@ def test_a_call_of_an_ahead_of_time_compiled_function_is_a_run():
 
 def test_calls_after_a_failed_call_are_recorded():
     assert watched(call_after_an_error).details("run", "function") == ["square_sum"]
+
+
+@pytest.mark.parametrize("join", ["stack", "concatenate", "vstack", "hstack", "column_stack", "array", "asarray"])
+def test_a_join_of_numpy_arrays_is_one_upload_and_no_operation(join):
+    rows = [np.ones(8, np.float32)] * 64
+
+    def run():
+        getattr(jnp, join)(rows)  # compiles
+        return getattr(jnp, join)(rows)
+
+    seen = watched(run)
+    (_, event) = seen.of("upload")
+    assert (event.api, event.nbytes, event.detail["pieces"]) == (f"jnp.{join}", 64 * 8 * 4, 64)
+    assert seen.of("ops") == []
+
+
+def test_a_join_of_arrays_on_the_device_is_an_operation():
+    rows = [jnp.ones(8)] * 4
+
+    def run():
+        return [jnp.stack(rows) for _ in range(4)]
+
+    seen = watched(run)
+    assert seen.of("upload") == []
+    assert sum(event.detail["count"] for event in seen.of("ops")) == 4

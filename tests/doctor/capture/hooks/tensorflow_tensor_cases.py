@@ -65,6 +65,14 @@ def test_axes_shapes_and_single_numbers_are_not_uploads():
     assert seen.of("upload") == []
 
 
+@pytest.mark.parametrize("join", [tf.stack, tf.constant, tf.convert_to_tensor])
+def test_a_list_of_arrays_is_one_upload_of_its_pieces(join):
+    with watched() as seen:
+        join([np.ones((64, 64), np.float32)] * 3)
+    (event,) = seen.of("upload")
+    assert (event.nbytes, event.detail["pieces"], event.detail["from_dtype"]) == (3 * 64 * 64 * 4, 3, "float32")
+
+
 @pytest.mark.parametrize(
     ("act", "api"),
     [

@@ -153,6 +153,14 @@ def test_a_conversion_records_the_original_type(seen):
     assert conversions == [(4000, "float64"), (4000, "float64"), (8, "list"), (24, "tuple"), (4, "float")]
 
 
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list")
+def test_a_conversion_of_a_list_of_arrays_counts_its_pieces(seen):
+    torch.tensor([np.zeros(10)] * 3)
+    torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    pieces = [(event.detail.get("pieces"), event.detail["from_dtype"]) for event in seen.of(EventKind.UPLOAD)]
+    assert pieces == [(3, "float64"), (None, "list")]
+
+
 def test_a_conversion_to_a_device_is_not_pinned(seen):
     torch.tensor(np.ones(1000, dtype="float32"), device="meta")
     assert (seen.one.detail["device"], seen.one.detail["pinned"]) == ("meta", False)

@@ -53,6 +53,16 @@ FAULTS = {
     ),
     "fresh arrays converted": ("conversion_in_loop", tensorflow_loop(upload("tf.convert_to_tensor", 4, line=5)), 5),
     "Python lists converted": ("conversion_in_loop", loop(upload(ms=6, line=5, from_dtype="list")), 5),
+    "NumPy arrays joined by JAX": (
+        "conversion_in_loop",
+        jax_loop(upload("jnp.stack", 4, line=5, nbytes=128, pieces=4)),
+        5,
+    ),
+    "many doubles joined by JAX": (
+        "conversion_in_loop",
+        jax_loop(upload("jnp.stack", 4, line=5, from_dtype="float64", dtype="float32", pieces=64)),
+        5,
+    ),
     "doubles that arrive as floats": (
         "wide_dtype",
         jax_loop(upload("jax.device_put", 6, line=21, from_dtype="float64", dtype="float32")),
@@ -107,6 +117,7 @@ NEAR_MISSES = {
         loop(upload(ms=4, key=keys_in_turn(25), device="cpu"), frameworks=LARGE_GPU),
     ),
     "a conversion that takes no time": ("conversion_in_loop", loop(upload("torch.from_numpy", 0.01))),
+    "a join of arrays that takes no time": ("conversion_in_loop", jax_loop(upload("jnp.stack", 0.1, pieces=4))),
     "a conversion now and then": ("conversion_in_loop", loop(upload(ms=6, every=10))),
     "a tensor that shares the memory of an array": (
         "conversion_in_loop",

@@ -14,7 +14,7 @@ from forebay.doctor.capture.hooks.jax.eager_ops import hook_operations
 from forebay.doctor.capture.hooks.jax.jit import hook_functions
 from forebay.doctor.capture.hooks.jax.settings import hook_settings
 from forebay.doctor.capture.hooks.jax.transforms import hook_transforms
-from forebay.doctor.capture.hooks.jax.uploads import hook_uploads
+from forebay.doctor.capture.hooks.jax.uploads import hook_joins, hook_uploads
 from forebay.doctor.capture.patches import Patches, make_hook
 from forebay.doctor.model.events import EventKind
 
@@ -52,6 +52,7 @@ def install(patches: Patches) -> None:
     hook_functions(patches, CompileListener(patches))
     hook_transforms(patches)
     hook_operations(patches)
+    hook_joins(patches)  # after the operations, so that a join of host arrays is an upload, not an operation
     hook_callbacks(patches)
     hook_settings(patches)
 

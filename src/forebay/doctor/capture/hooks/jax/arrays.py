@@ -9,6 +9,7 @@ import numpy as np
 from jax._src.array import ArrayImpl
 
 from forebay.doctor.capture.data_fingerprint import fingerprint
+from forebay.doctor.capture.hooks.pieces import pieces_detail
 
 __all__ = [
     "describe_array",
@@ -74,8 +75,11 @@ def _describe(sharding: Any, dtype: Any, shape: tuple[int, ...]) -> dict[str, An
 
 def describe_converted(array: Any, data: Any) -> dict[str, Any]:
     """Describe a JAX array and the NumPy or Python data from which JAX made it."""
-    source = _describe_host_side([data], array.dtype) if is_host_array(data) else {"from_dtype": type(data).__name__}
-    return describe_array(array) | source
+    if is_host_array(data):
+        return describe_array(array) | _describe_host_side([data], array.dtype)
+    if pieces := pieces_detail(data):
+        return describe_array(array) | _describe_host_side(data, array.dtype) | pieces
+    return describe_array(array) | {"from_dtype": type(data).__name__}
 
 
 def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, dict[str, Any]]:

@@ -19,12 +19,13 @@ from forebay.doctor.capture.hooks.jax.arrays import (
     host_arrays_in,
 )
 from forebay.doctor.capture.hooks.jax.jit import is_tracing
+from forebay.doctor.capture.hooks.pieces import count_pieces, pieces_detail
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import OnReturn, Patches, make_hook
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["hook_uploads"]
+__all__ = ["hook_joins", "hook_uploads"]
 
 _PUT_API = "jax.device_put"
 # Functions of jnp that scripts often call with NumPy data.
@@ -33,6 +34,9 @@ _OPERATIONS = (
     *("max", "mean", "median", "min", "pad", "reshape", "sort", "sqrt", "square", "stack", "std", "sum", "take"),
     *("tensordot", "transpose", "var", "where"),
 )
+# Functions of jnp that join the arrays of a list. If all of them are NumPy arrays, the whole call is an upload: JAX
+# converts each array on its own, and `np.stack` does the same work.
+_JOINS = ("column_stack", "concatenate", "dstack", "hstack", "stack", "vstack")
 _OPERATOR_API = "array operators"  # API name of the hooks of all operators; notes about these hooks contain it
 # Methods of operators that scripts often use with a NumPy array -> API name in events.
 _OPERATORS = {
@@ -54,6 +58,12 @@ def hook_uploads(patches: Patches) -> None:
     for name, api in _OPERATORS.items():
         patches.hook_apis[api] = _OPERATOR_API
         patches.replace(ArrayImpl, name, partial(_hook_operator, ledger, api), api=_OPERATOR_API)
+
+
+def hook_joins(patches: Patches) -> None:
+    for name in _JOINS:
+        api = f"jnp.{name}"
+        patches.replace(jnp, name, partial(_JoinProxy, ledger=patches.ledger, api=api), api=api)
 
 
 def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> tuple[int, dict[str, Any] | None] | None:
@@ -91,6 +101,28 @@ def _record_put(
 def _describe_move(old: Any, new: Any) -> dict[str, Any]:
     detail = dict(describe_array(new))
     return {"op": "device_put", "source": device_of(old), "target": detail.pop("device"), **detail}
+
+
+class _JoinProxy(FunctionProxy):
+    """Replaces a function of `jnp` that joins arrays, and records calls with a list of NumPy arrays."""
+
+    def __init__(self, original: Any, ledger: Ledger, api: str) -> None:
+        super().__init__(original)
+        self._call = make_hook(ledger, api, original, _make_join_writer(ledger, api))
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return (self._call if args and count_pieces(args[0]) else self._original)(*args, **kwargs)
+
+
+def _make_join_writer(ledger: Ledger, api: str) -> OnReturn:
+    def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if is_tracing():
+            return
+        nbytes, detail = describe_host_data(args[0], first_device(result))
+        detail |= pieces_detail(args[0])
+        ledger.write((EventKind.UPLOAD, api, ledger.lines.current_line()), start, end, nbytes, detail=detail)
+
+    return write
 
 
 class _JnpUploadProxy(FunctionProxy):

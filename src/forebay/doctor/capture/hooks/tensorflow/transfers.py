@@ -10,6 +10,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import constant_op
 
 from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call
+from forebay.doctor.capture.hooks.pieces import pieces_detail
 from forebay.doctor.capture.hooks.tensorflow.public_names import find_public_call
 from forebay.doctor.capture.hooks.tensorflow.tensors import (
     EagerTensor,
@@ -55,8 +56,10 @@ def _record_conversion(patches: Patches, call: HookedCall) -> None:
     if not nbytes or (element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes) and not is_explicit):
         return
     patches.hook_apis[api] = API
-    from_dtype = value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
-    detail = describe_tensor(tensor) | {"from_dtype": from_dtype, "key": fingerprint_of_array(value)}
+    pieces = pieces_detail(value)
+    dtype = value.dtype if isinstance(value, np.ndarray) else value[0].dtype if pieces else None
+    from_dtype = type(value).__name__ if dtype is None else dtype.name
+    detail = describe_tensor(tensor) | {"from_dtype": from_dtype, "key": fingerprint_of_array(value)} | pieces
     if is_operator:
         detail["implied"] = True
     ledger.write((EventKind.UPLOAD, api, line), call.start, call.end, nbytes, detail=detail)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from forebay.doctor.capture.data_fingerprint import fingerprint
+from forebay.doctor.capture.hooks.pieces import pieces_detail
 from forebay.doctor.capture.hooks.torch.call_hooks import Description
 from forebay.doctor.capture.hooks.torch.fingerprint import fingerprint_of_tensor, has_dense_memory
 from forebay.doctor.model.events import EventKind
@@ -110,6 +111,9 @@ def describe_conversion(result: Any, args: Args, kwargs: Kwargs) -> Description 
     detail = _describe_tensor(result) | ({} if result.is_cpu else {"pinned": False, "non_blocking": False})
     if isinstance(data, np.ndarray):
         return EventKind.UPLOAD, result.nbytes, detail | _describe_array(data)
+    if isinstance(data, list | tuple) and (pieces := pieces_detail(data)):
+        detail |= {"from_dtype": str(data[0].dtype)} | pieces | _describe_fingerprint(result)
+        return EventKind.UPLOAD, result.nbytes, detail
     detail |= {"from_dtype": type(data).__name__} | _describe_fingerprint(result)
     return EventKind.UPLOAD, result.nbytes, detail
 
