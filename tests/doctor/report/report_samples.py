@@ -139,6 +139,15 @@ def cured():
 
 
 def healthy():
+    short = [
+        event._replace(end=event.start + (event.end - event.start) // 3) if event.kind == "upload" else event
+        for event in steps_of(30)
+    ]
+    return diagnosis_of(capture_of(short, untraced=(0.0109, 0.0108, 0.0109, 0.0109, 0.0108)))
+
+
+def uncured():
+    """One line takes most of a step, and no rule has a finding."""
     return diagnosis_of(capture_of(steps_of(30), untraced=(0.0109, 0.0108, 0.0109, 0.0109, 0.0108)))
 
 

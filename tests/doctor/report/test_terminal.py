@@ -30,7 +30,7 @@ from forebay.doctor.rules.finding import Cure
 from forebay.doctor.rules.pauses import examine
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted"]
+SAMPLES = ["ordinary", "crowded", "healthy", "uncured", "no_loop", "no_framework", "hostile", "interrupted"]
 SAMPLES += ["few_crossings", "many_crossings", "crossings_beside_a_loop"]
 PRINTED = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])).map(to_one_line)
 

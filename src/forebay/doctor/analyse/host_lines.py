@@ -5,7 +5,7 @@ whole run.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
@@ -15,7 +15,16 @@ from forebay.doctor.analyse.loop_samples import sampled_seconds, trusted_share
 from forebay.doctor.analyse.steps import RECORDED_KINDS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
-__all__ = ["MIN_SAMPLES", "HostLine", "host_lines", "run_lines", "samples_inside", "unrecorded_samples"]
+__all__ = [
+    "MIN_SAMPLES",
+    "HostLine",
+    "host_lines",
+    "lines_inside",
+    "loop_seconds",
+    "run_lines",
+    "samples_inside",
+    "unrecorded_samples",
+]
 
 MIN_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
 ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of other steps of the loop count too
@@ -47,14 +56,25 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     is largest for lines with few samples. If the profiled steps have few samples, samples of other steps count too.
     """
     samples = unrecorded_samples(view)
-    if view.steps is not None and len(samples) < ENOUGH_SAMPLES:
-        seconds = sampled_seconds(view, ENOUGH_SAMPLES, MIN_LINE_SAMPLES)
-        if seconds or len(samples) < MIN_SAMPLES:
-            return _sorted_lines(view, seconds)
+    seconds = loop_seconds(view, samples)
+    if view.steps is not None and len(samples) < ENOUGH_SAMPLES and (seconds or len(samples) < MIN_SAMPLES):
+        return _sorted_lines(view, seconds)
     if not samples:
         return ()
     seconds_per_ns = unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples)
     return tuple(sorted(_lines_with_trusted_time(view, samples, seconds_per_ns), key=lambda each: -each.seconds))
+
+
+def loop_seconds(view: CaptureView, samples: Sequence[HostSample]) -> Mapping[int, Mapping[str, float]]:
+    """Return the seconds per step of each line and function, from the samples of all steps of the loop.
+
+    The result is empty if `samples`, which are those of the profiled steps, are enough on their own, or if the samples
+    of all steps are too few. On a busy machine the sampler often comes late, so one of few samples may stand for many
+    steps.
+    """
+    if view.steps is None or len(samples) >= ENOUGH_SAMPLES:
+        return {}
+    return sampled_seconds(view, ENOUGH_SAMPLES, MIN_LINE_SAMPLES)
 
 
 def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
@@ -108,14 +128,23 @@ def _sorted_lines(view: CaptureView, functions: Mapping[int, Mapping[str, float]
     return tuple(sorted(found, key=lambda each: -each.seconds))
 
 
+def lines_inside(view: CaptureView, events: Iterable[LedgerEvent]) -> tuple[HostLine, ...]:
+    """Return the lines that threads execute during these events, longest first. Their seconds are those of the run."""
+    return _group_by_line(view, samples_inside(view, events), 1e-9)
+
+
 def samples_inside(view: CaptureView, events: Iterable[LedgerEvent]) -> list[HostSample]:
-    """Return the samples of the loop's thread during these events."""
-    spans = [(event.start, event.end) for event in events]
-    intervals = Intervals([start for start, _ in spans], [end for _, end in spans])
-    thread = view.steps.thread if view.steps else None
-    samples = [sample for sample in view.capture.samples if sample.thread == thread]
-    is_inside = intervals.contains([sample.time for sample in samples]).tolist()
-    return [sample for sample, inside in zip(samples, is_inside, strict=True) if inside]
+    """Return the samples of these events, each on the thread of its event."""
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by thread
+    for event in events:
+        spans[event.thread].append((event.start, event.end))
+    found: list[HostSample] = []
+    for thread, of_thread in spans.items():
+        intervals = Intervals([start for start, _ in of_thread], [end for _, end in of_thread])
+        samples = [sample for sample in view.capture.samples if sample.thread == thread]
+        is_inside = intervals.contains([sample.time for sample in samples]).tolist()
+        found += [sample for sample, inside in zip(samples, is_inside, strict=True) if inside]
+    return sorted(found, key=lambda sample: sample.time)
 
 
 def unrecorded_samples(view: CaptureView) -> list[HostSample]:

@@ -1,18 +1,26 @@
 """All time of a step by line of the script: recorded calls, and samples of the time between them."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.host_lines import HostLine, unrecorded_samples
+from forebay.doctor.analyse.framework import is_framework_function
+from forebay.doctor.analyse.host_lines import HostLine, loop_seconds, unrecorded_samples
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.loop_samples import trusted_share
 from forebay.doctor.analyse.steps import PARTS, REST
 from forebay.doctor.analyse.typical_step import split_step
+from forebay.doctor.model.events import PYTHON_CODE, EventKind
 
-__all__ = ["StepLines", "step_lines"]
+__all__ = ["StepLines", "longest_host_line", "step_lines"]
+
+# Kinds of recorded calls in which the host itself works. In the others, it waits for computation, or computes.
+_HOST_KINDS = (EventKind.UPLOAD, EventKind.INPUT, EventKind.BUILD, EventKind.COMPILE, EventKind.TRANSFORM)
+# Packages whose Python code prepares computation, which other threads do.
+_PREPARING_PACKAGES = ("jax.", "flax.", "optax.", "equinox.", "haiku.")
 
 _Seconds = dict[int, dict[str, float]]  # by line and by call
 
@@ -69,6 +77,8 @@ def _add_recorded_calls(view: CaptureView, seconds: _Seconds) -> None:
 def _add_samples(view: CaptureView, seconds: _Seconds) -> float:
     """Add the sampled lines of the time outside of recorded calls. Return the seconds that count for no line."""
     rest, samples = view.host_parts[REST], unrecorded_samples(view)
+    if found := loop_seconds(view, samples):
+        return _add_loop_seconds(view, seconds, found)
     sampled = sum(sample.nanoseconds for sample in samples)
     if not sampled:
         seconds[-1][""] += rest
@@ -83,3 +93,39 @@ def _add_samples(view: CaptureView, seconds: _Seconds) -> float:
         seconds[sample.line][sample.function] += sample_seconds * share
         left += sample_seconds * (1 - share)
     return left
+
+
+def _add_loop_seconds(view: CaptureView, seconds: _Seconds, found: Mapping[int, Mapping[str, float]]) -> float:
+    """Add the lines that samples of all steps of the loop show. Return the seconds that count for no line."""
+    per_profiled_step = sum(view.host_parts.values()) / view.step_seconds if view.step_seconds else 0.0
+    left = view.host_parts[REST]
+    for line, functions in found.items():
+        for function, each in functions.items():
+            seconds[line][function] += each * per_profiled_step
+            left -= each * per_profiled_step
+    return max(0.0, left)
+
+
+def longest_host_line(view: CaptureView) -> HostLine | None:
+    """Return the line on which the host itself works longest, with these seconds per step; None if there is none.
+
+    Compiled calls, waits for the device, and operations that compute before they return do not count.
+    """
+    recorded = {(site.line, site.api): site.kind in _HOST_KINDS for site in view.sites}
+    eager_lines = {site.line for site in view.sites_of(EventKind.OPS) if not site.api.startswith("jax")}
+    found = []
+    for each in step_lines(view).lines:
+        functions = [
+            (name, seconds)
+            for name, seconds in each.functions
+            if recorded.get((each.line, name), not _computes(name, is_eager=each.line in eager_lines))
+        ]
+        found.append(HostLine(each.line, sum(seconds for _, seconds in functions), tuple(functions)))
+    return max((each for each in found if each.functions), key=lambda each: each.seconds, default=None)
+
+
+def _computes(function: str, *, is_eager: bool) -> bool:
+    """Whether a sampled function may compute. Code on the line of an eager operation may be this operation."""
+    if function in ("", PYTHON_CODE):
+        return is_eager
+    return is_framework_function(function) and not function.startswith(_PREPARING_PACKAGES)

@@ -32,7 +32,7 @@ from forebay.doctor.model.formatting import (
     predicted_step_seconds,
     truncate,
 )
-from forebay.doctor.report import sentences, side_notes
+from forebay.doctor.report import missing_loop, sentences, side_notes
 from forebay.doctor.report.colors import COLOR_LABELS, color_of_kind, color_of_part
 from forebay.doctor.report.step_shares import merge_small_parts, shares_of
 from forebay.doctor.report.timeline import timeline_data
@@ -125,6 +125,7 @@ def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
         "capture": view.capture,
         "name": Path(view.capture.script).name or view.capture.script,
         "sentences": sentences,
+        "missing_loop": missing_loop,
         "side_notes": side_notes,
         "memory": memory_usage(view),
         "parts": _make_step_parts(parts_of_step(view)),

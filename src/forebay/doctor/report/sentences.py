@@ -1,6 +1,5 @@
 """The sentences that the terminal report and the HTML page share."""
 
-from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean, median
 
@@ -8,10 +7,10 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.gpu_gauges import leaves_gpu_unused
 from forebay.doctor.analyse.host_lines import run_lines
+from forebay.doctor.analyse.step_lines import longest_host_line
 from forebay.doctor.diagnosis.diagnose import RUN_RULES, Diagnosis, run_factor
 from forebay.doctor.diagnosis.emulations import choose_emulation
 from forebay.doctor.diagnosis.measured_settings import is_measurable, is_negligible
-from forebay.doctor.model.capture import STILL_RUNNING
 from forebay.doctor.model.emulation import Emulation, EmulationKind, MeasuredSetting, Verification
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import (
@@ -23,8 +22,6 @@ from forebay.doctor.model.formatting import (
     format_speedup,
     is_wide_range,
     predicted_step_seconds,
-    to_one_line,
-    truncate,
 )
 from forebay.doctor.rules import settings
 from forebay.doctor.rules.finding import Cure, Finding
@@ -36,9 +33,7 @@ __all__ = [
     "describe_cost",
     "describe_coverage",
     "describe_crossings",
-    "describe_early_end",
     "describe_missing_data",
-    "describe_missing_loop",
     "describe_outcome",
     "describe_parts",
     "describe_predictions",
@@ -50,25 +45,13 @@ __all__ = [
     "format_headline",
 ]
 
-MAX_ERROR_LENGTH = 80  # characters of an error; the script has already printed the whole error
 # A share of the step time. The report mentions profiled steps that are shorter than unprofiled steps by more than this,
 # and the time of steps recorded on the device if it differs from the step time by more than this.
 MAX_DEVIATION = 0.25
 HEALTHY = "The doctor found nothing that slows this script down"
+MAX_UNCURED_SHARE = 0.5  # of a step; if the host works longer on one line, the report does not call the script healthy
 GPU_UNUSED = "The script computes on the CPU only, although PyTorch sees a GPU; nothing else slows it down"
 MAYBE_SLOW = "A debug setting was left on; run with --verify to measure whether it slows this script down"
-
-# Event kind -> noun. The report counts these events if the doctor found no loop.
-_NOUNS = {
-    EventKind.UPLOAD: "upload",
-    EventKind.DOWNLOAD: "download",
-    EventKind.MOVE: "move",
-    EventKind.INPUT: "batch",
-    EventKind.COMPILE: "compilation",
-    EventKind.RUN: "compiled call",
-    EventKind.SYNC: "wait for the device",
-}
-_PLURALS = {"batch": "batches", "wait for the device": "waits for the device"}
 
 
 def format_headline(diagnosis: Diagnosis) -> str:
@@ -78,8 +61,19 @@ def format_headline(diagnosis: Diagnosis) -> str:
     if diagnosis.main is None:
         if any(finding.rule == settings.RULE for finding in diagnosis.findings):
             return MAYBE_SLOW
-        return GPU_UNUSED if leaves_gpu_unused(diagnosis.view) else HEALTHY
+        if leaves_gpu_unused(diagnosis.view):
+            return GPU_UNUSED
+        return _describe_uncured_line(diagnosis.view) or HEALTHY
     return diagnosis.main.title.rstrip(".")
+
+
+def _describe_uncured_line(view: CaptureView) -> str:
+    """Name the line on which the host works for most of a step; empty if there is none."""
+    longest = longest_host_line(view)
+    if longest is None or not view.step_seconds or longest.seconds <= MAX_UNCURED_SHARE * view.step_seconds:
+        return ""
+    share = format_percent(longest.seconds / view.step_seconds)
+    return f"No rule has a cure for {format_location(longest.line, view.capture.script)}, which takes {share} of a step"
 
 
 def describe_outcome(diagnosis: Diagnosis) -> str:
@@ -302,41 +296,6 @@ def describe_crossings(diagnosis: Diagnosis) -> str:
     )
 
 
-def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
-    """State which calls the doctor recorded although it found no loop, and what to do next."""
-    capture = diagnosis.view.capture
-    if not diagnosis.view.frameworks and not capture.events:
-        if describe_early_end(diagnosis):
-            return ["The script had not imported a framework yet."]
-        return [
-            "The script imported no framework that the doctor supports (torch, tensorflow, keras, jax or cupy).",
-            "Give the doctor the script that trains, or -m and its module.",
-        ]
-    counts = Counter(event.kind for event in capture.events)
-    calls = [_format_count(counts[kind], noun) for kind, noun in _NOUNS.items() if counts[kind]]
-    return [
-        f"In {format_seconds(capture.seconds)} the doctor saw {', '.join(calls) or 'no transfer and no wait'}.",
-        "It finds a step by a call that repeats at least four times: an optimizer step, a batch from a loader, "
-        "a compiled call, a copy, or a value read back. Let the script run for more steps.",
-    ]
-
-
-def describe_early_end(diagnosis: Diagnosis) -> str:
-    """Say that the script ended early; empty if it ran to its end."""
-    ended = to_one_line(diagnosis.view.capture.ended)
-    if ended == "done":
-        return ""
-    error = truncate(ended.rstrip(".: "), MAX_ERROR_LENGTH)
-    event = f"was {ended}" if ended in ("interrupted", "terminated", STILL_RUNNING) else f"ended with {error}"
-    stop = "" if event.endswith(".") else "."
-    return f"The script {event}{stop} This report covers the run up to that point."
-
-
 def describe_missing_data(diagnosis: Diagnosis) -> list[str]:
     """Return sentences about data that is missing, and about rules that failed."""
     return [*diagnosis.view.capture.notes, *diagnosis.failures]
-
-
-def _format_count(count: int, noun: str) -> str:
-    """Format a number and a noun of `_NOUNS`. `_PLURALS` has the irregular plurals."""
-    return f"{count:,} {_PLURALS[noun]}" if count != 1 and noun in _PLURALS else format_count(count, noun)

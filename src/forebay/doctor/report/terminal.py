@@ -12,15 +12,14 @@ from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import format_count, format_location, format_percent, format_seconds, to_one_line
 from forebay.doctor.report import side_notes
 from forebay.doctor.report.colors import color_of_part
+from forebay.doctor.report.missing_loop import describe_early_end, describe_missing_loop
 from forebay.doctor.report.sentences import (
     HEALTHY,
     cost_seconds,
     cost_share,
     describe_cost,
     describe_coverage,
-    describe_early_end,
     describe_missing_data,
-    describe_missing_loop,
     describe_outcome,
     describe_parts,
     describe_predictions,
