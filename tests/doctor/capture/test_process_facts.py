@@ -74,3 +74,33 @@ def test_cores_of_other_processes_are_measured(monkeypatch, all_seconds, foreign
     meter.start()
     meter.stop()
     assert (meter.busy_cores, meter.foreign_cores) == (2.0, foreign)
+
+
+@pytest.fixture
+def profiled(monkeypatch):
+    """A meter with a reading every 100 ms for two seconds. The process keeps one core busy, others half a core."""
+    meter, seconds = BusyCoreMeter(), {"now": 0.0}
+    monkeypatch.setattr(
+        module, "_read_cpu_times", lambda: module._CpuTimes(seconds["now"], 1.5 * seconds["now"], seconds["now"])
+    )
+    for number in range(41):
+        seconds["now"] = number * 0.05
+        meter.read(number * module.INTERVAL_NS // 2)
+    assert len(meter._readings) == 21
+    return meter
+
+
+def test_without_unprofiled_steps_the_cores_of_the_profiled_steps_count(profiled):
+    profiled.measure(500_000_000, 1_500_000_000)
+    assert (profiled.busy_cores, profiled.foreign_cores) == (pytest.approx(1.0), pytest.approx(0.5))
+
+
+def test_few_profiled_steps_show_no_busy_cores(profiled):
+    profiled.measure(0, 300_000_000)
+    assert profiled.busy_cores is None
+
+
+def test_unprofiled_steps_show_the_busy_cores_better_than_profiled_ones(profiled):
+    profiled.busy_cores = 0.25
+    profiled.measure(0, 2_000_000_000)
+    assert profiled.busy_cores == 0.25

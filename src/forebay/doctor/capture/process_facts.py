@@ -19,6 +19,9 @@ if sys.platform != "win32":
 
 __all__ = ["BusyCoreMeter", "process_facts"]
 
+INTERVAL_NS = 100_000_000  # between two readings of a BusyCoreMeter; a reading takes about 50 us
+MAX_READINGS = 2000  # per run; they cover at least 200 seconds
+MIN_SECONDS = 0.5  # of the profiled steps; the system counts CPU time in units of 10 ms
 # Environment variables that configure the frameworks.
 _SETTINGS = (
     "CUDA_LAUNCH_BLOCKING",
@@ -55,21 +58,40 @@ class _CpuTimes(NamedTuple):
 
 
 class BusyCoreMeter:
-    """Measures how many cores this process and all other processes keep busy, on average."""
+    """Measures how many cores this process and all other processes keep busy, on average.
+
+    The best measurement is that of unprofiled steps, between `start` and `stop`. A script may end before them. So
+    `read` collects readings earlier, and `measure` uses those of the profiled steps.
+    """
 
     def __init__(self) -> None:
-        self.busy_cores: float | None = None  # of all threads of this process; None before `stop`
+        self.busy_cores: float | None = None  # of all threads of this process; None before `stop` or `measure`
         self.foreign_cores: float | None = None  # of other processes, also of its children; None if unknown
         self._started: _CpuTimes | None = None
+        self._readings: list[tuple[int, _CpuTimes]] = []
+        self._next_time = 0
+
+    def read(self, now: int) -> None:
+        """Add a reading, unless the last one is recent. `now` is the present time in nanoseconds."""
+        if now >= self._next_time and len(self._readings) < MAX_READINGS:
+            self._next_time = now + INTERVAL_NS
+            self._readings.append((now, _read_cpu_times()))
 
     def start(self) -> None:
         self._started = _read_cpu_times()
 
     def stop(self) -> None:
         """End the measurement that `start` has begun."""
-        if self._started is None:
-            return
-        start, end = self._started, _read_cpu_times()
+        if self._started is not None:
+            self._set(self._started, _read_cpu_times())
+
+    def measure(self, start: int, end: int) -> None:
+        """Use the readings from `start` to `end` (nanoseconds), unless unprofiled steps were measured."""
+        inside = [times for time, times in self._readings if start <= time <= end]
+        if self.busy_cores is None and inside and inside[-1].now - inside[0].now >= MIN_SECONDS:
+            self._set(inside[0], inside[-1])
+
+    def _set(self, start: _CpuTimes, end: _CpuTimes) -> None:
         own, seconds = end.own - start.own, end.now - start.now
         if seconds <= 0:
             return

@@ -132,6 +132,7 @@ class Session:
             self._sample_memory("ended")
         self._note_missing_binding()
         untraced, traced = self._unprofiled_seconds(), tuple(detector.traced_step_ends)
+        self._busy_cores.measure(detector.start or self._start, detector.end)
         return Capture(
             script=script,
             arguments=arguments,
@@ -190,6 +191,8 @@ class Session:
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
         self._other_threads_clock.read(now)
+        if self.detector.phase == "profiling":
+            self._busy_cores.read(now)
         if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
             now = perf_counter_ns()  # stopping takes time; the first recorded step starts after it
         if self.detector.on_site(site, count, now):
