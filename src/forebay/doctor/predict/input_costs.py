@@ -51,6 +51,13 @@ HAND_OVER_PROCESSES = 2
 # To start one or two worker processes and to get the first batch, at best and at worst; once per run. It took 42 to
 # 77 ms of CPU time, and 184 to 226 ms on busy cores.
 START_SECONDS = 0.04, 0.23
+# The cores that other programs use after the cure, relative to now, at best and at worst. On a machine of two cores,
+# they changed by a factor of up to 3 within minutes (2026-11-19).
+FOREIGN_FACTORS = 0.5, 1.0
+# CPU time of the same work if all cores are busy, at best and at worst, because they share caches and memory. Measured
+# on two cores with a DataLoader of JPEG files and a small network (2026-11-19): 104 to 123 ms per step in one process,
+# 105 to 122 ms with worker processes.
+BUSY_CORE_FACTORS = 1.0, 1.2
 MIN_GAIN_SHARE = 0.03  # of the step; a cure whose best outcome saves less does not pay
 ROUNDING_SHARE = 1e-3  # of the step; rounding errors of the simulation are smaller
 UNKNOWN_SHARE = 0.5  # of the code that may or may not hold the GIL: what holds it, at worst
@@ -194,16 +201,17 @@ def _step_python_seconds(view: CaptureView, wait: float) -> tuple[float, float]:
 def _cpu_limit(view: CaptureView, outcome: _Outcome) -> float:
     """Return the seconds that a step needs at least if all its CPU time is divided among the cores.
 
-    At best, no other program uses a core. At worst, the process has the cores that other programs leave free, or its
-    fair share of all cores with one more thread or process. If the CPU time was not measured, a step takes as long as
-    now at worst.
+    At best, other programs use fewer cores than now, and the operating system divides the cores equally among all busy
+    threads. At worst, it divides them among containers or sessions. Then one more thread or process gives the script no
+    more cores than it has now, unless cores are free. If the CPU time was not measured, a step takes as long as now at
+    worst.
     """
     busy, cores = view.capture.facts.get("busy_cores"), float(view.capture.machine.get("cores") or 1)
     if not isinstance(busy, int | float) or not busy:
         return view.step_seconds if outcome.is_worst else 0.0
-    foreign = view.capture.facts.get("foreign_cores")
-    if not outcome.is_worst or not isinstance(foreign, int | float):
-        foreign = 0.0
-    fair = cores * 2 / (2 + foreign / busy)  # the operating system divides the cores equally among busy threads
+    measured = view.capture.facts.get("foreign_cores")
+    foreign = FOREIGN_FACTORS[outcome.is_worst] * (measured if isinstance(measured, int | float) else 0.0)
+    fair = 0.0 if outcome.is_worst else cores * 2 / (2 + foreign / busy)
     free = max(busy, cores - foreign, fair)
-    return float((busy * view.step_seconds + outcome.added_cpu_seconds) / free)
+    cpu_seconds = BUSY_CORE_FACTORS[outcome.is_worst] * busy * view.step_seconds + outcome.added_cpu_seconds
+    return float(cpu_seconds / free)
