@@ -75,6 +75,43 @@ def test_a_loader_gets_as_many_workers_as_keep_up_with_the_rest_of_the_step(ms, 
     assert f"num_workers={workers}," in cure.code
 
 
+@pytest.mark.parametrize("ms", [4.6, 4.9, 5.1, 5.4])
+def test_the_number_of_workers_is_the_same_if_making_and_the_rest_take_about_as_long(ms):
+    (cure,) = [each for each in cures_without_workers(ms=ms) if "worker" in each.title]
+    assert "num_workers=1," in cure.code
+
+
+def cures_without_workers(**given):
+    return [cure for finding in diagnose(without_workers(**given)).findings for cure in finding.cures]
+
+
+def without_workers(*, ms, foreign=0.0, cores=2):
+    """Capture a loop of 10 ms per step whose DataLoader makes rows in the loop itself."""
+    facts = {"busy_cores": 1.0, "foreign_cores": foreign, **SCRIPT}
+    waits = batch(ms=ms, line=2, workers=0, batch_rows=2, nbytes=MiB).containing(prepare("row", ms, line=10))
+    return loop(waits, ms=10, frameworks=TORCH, facts=facts, machine={"cores": cores})
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {},
+            "2 cores: 2 workers. One worker makes the batches of a step in 7.00 ms, and the rest of the step takes 3.",
+        ),
+        ({"foreign": 0.6, "cores": 4}, "4 cores, of which other programs use 0.6: 3 workers."),
+        ({"foreign": 3.5, "cores": 8}, "8 cores, of which other programs use 3.5: 3 workers."),
+    ],
+)
+def test_the_finding_says_why_a_loader_gets_this_number_of_workers(given, sentence):
+    (finding,) = loader.examine(view_for_rules(without_workers(ms=7, **given)))
+    assert any(each.startswith(sentence) for each in finding.evidence)
+
+
+def test_workers_are_not_offered_if_other_programs_use_the_other_core():
+    assert not any("worker" in cure.title for cure in cures_without_workers(ms=5, foreign=1.0))
+
+
 def test_workers_are_not_offered_if_no_core_is_free_and_the_finding_says_so():
     made = prepare("row", 7, line=10)
     waits = batch(ms=8, line=9, workers=0, batch_rows=2, nbytes=MiB).containing(made)

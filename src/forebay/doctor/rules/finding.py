@@ -8,6 +8,7 @@ from forebay.doctor.predict.changes import Change
 __all__ = ["Cure", "Finding"]
 
 PREDICTED_SHARE = 0.1  # of the largest gain of a cure; with a smaller least gain, the largest one is only a bound
+EQUAL_GAIN_SHARE = 0.2  # of a gain; predictions are not exact enough to order smaller differences
 REAL_GAIN_SHARE = 0.25  # of the cost of a finding; a cure with a smaller gain is not better than a larger bound
 
 
@@ -57,8 +58,18 @@ class Finding:
 
     @property
     def cures_by_gain(self) -> list[Cure]:
-        """The cures, best first: those that certainly save a part of the cost, then those that may save nothing."""
-        return sorted(self.cures, key=lambda cure: (not self._certainly_saves(cure), -cure.gain))
+        """The cures, best first: those that certainly save a part of the cost, then those that may save nothing.
+
+        Cures of nearly equal gains stay in the order of the rule, so that the order is the same in every run.
+        """
+        waiting, ordered = sorted(self.cures, key=lambda cure: not self._certainly_saves(cure)), list[Cure]()
+        while waiting:
+            is_certain = self._certainly_saves(waiting[0])
+            equals = [cure for cure in waiting if self._certainly_saves(cure) == is_certain]
+            least = (1 - EQUAL_GAIN_SHARE) * max(cure.gain for cure in equals)
+            ordered.append(next(cure for cure in equals if cure.gain >= least))
+            waiting.remove(ordered[-1])
+        return ordered
 
     def _certainly_saves(self, cure: Cure) -> bool:
         """Whether the least gain of a cure was predicted, and its gain is a real part of what the finding costs."""

@@ -6,6 +6,7 @@ from math import ceil
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.model.formatting import format_count, format_seconds
 from forebay.doctor.predict.build_timeline import background_seconds
 from forebay.doctor.predict.cure_changes import SMALL_GPU_BATCH_NBYTES
 from forebay.doctor.predict.input_costs import prefetch_in_processes, shortens_step
@@ -30,6 +31,7 @@ __all__ = [
     "stream_kinds",
     "count_workers",
     "worker_count",
+    "worker_reason",
     "worker_settings",
     "workers_pay",
 ]
@@ -53,6 +55,10 @@ MIN_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small b
 MIN_PAYING_GPU_WAIT = 10e-3
 COMPETING_SHARE = 0.4  # of the step; a thread that makes batches for a shorter time takes little from the loop
 BUSY_SHARE = 0.75  # of the cores; with fewer busy cores, the loop and the thread that makes batches have one each
+# Workers that make batches this much more slowly than possible are enough. Without this margin, the number would change
+# from run to run if making a batch takes about as long as the rest of the step.
+ENOUGH_SPEED = 1.15
+MIN_FOREIGN_CORES = 0.1  # a sentence about the cores does not mention other programs that use less
 MIN_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
 MIN_GENERATOR_SHARE = 0.1
@@ -178,13 +184,43 @@ def worker_count(view: CaptureView, site: CallSite, making: float) -> int:
     """Return how many workers to use, if one process makes the batches of a step in `making` seconds.
 
     With a GPU, or if the loader already has producers, this is one worker per core. Otherwise the step needs the cores
-    too, so there are only as many workers as it takes to make batches as fast as the rest of the step uses them.
+    too. So there are only as many workers as make batches about as fast as the rest of the step uses them, and as fast
+    as the cores allow that other programs leave free.
     """
     cores = count_cores(view)
     if view.device is not None or view.has_gpu or count_producers(site):
         return cores
-    rest = view.step_seconds - min(making, cost_of(view, site.events))
-    return max(1, min(cores, ceil(making / rest))) if rest > 0 else cores
+    rest = _rest_seconds(view, site, making)
+    shortest = max(rest, making / cores, _cpu_seconds(view) / max(1.0, cores - _foreign_cores(view)))
+    return max(1, min(cores, ceil(making / (ENOUGH_SPEED * shortest)))) if rest > 0 else cores
+
+
+def worker_reason(view: CaptureView, site: CallSite, making: float) -> str:
+    """Return a sentence that says why `worker_count` is this number."""
+    cores, foreign, workers = count_cores(view), _foreign_cores(view), worker_count(view, site, making)
+    others = f", of which other programs use {foreign:.1f}" if foreign >= MIN_FOREIGN_CORES else ""
+    one, rest = (format_seconds(seconds) for seconds in (making, _rest_seconds(view, site, making)))
+    return (
+        f"{format_count(cores, 'core')}{others}: {format_count(workers, 'worker')}. One worker makes the batches of a "
+        f"step in {one}, and the rest of the step takes {rest}."
+    )
+
+
+def _rest_seconds(view: CaptureView, site: CallSite, making: float) -> float:
+    """Return the time of a step without making batches."""
+    return view.step_seconds - min(making, cost_of(view, site.events))
+
+
+def _cpu_seconds(view: CaptureView) -> float:
+    """Return the CPU time of a step; 0.0 if unknown."""
+    busy = view.capture.facts.get("busy_cores")
+    return busy * view.step_seconds if isinstance(busy, int | float) else 0.0
+
+
+def _foreign_cores(view: CaptureView) -> float:
+    """Return the cores that other programs use; 0.0 if unknown."""
+    foreign = view.capture.facts.get("foreign_cores")
+    return float(foreign) if isinstance(foreign, int | float) else 0.0
 
 
 def makes_batches_quickly(view: CaptureView, site: CallSite, wait: float) -> bool:

@@ -27,6 +27,7 @@ from forebay.doctor.rules.input_producers import (
     loader_line,
     makes_batches_quickly,
     stream_kinds,
+    worker_reason,
     workers_pay,
 )
 from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
@@ -122,7 +123,7 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
         ),
         evidence=(
             f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {stage_location}.",
-            *(() if pays else (why_not,)),
+            worker_reason(view, site, wait) if pays else why_not,
         ),
     )
 
