@@ -74,6 +74,7 @@ CASES = {
         "doctor/emulate/jax_cases.py",
         f"{_HANDOFF}/jax_cases.py",
         f"{_HANDOFF}/jax_sharding_cases.py",
+        f"{_HANDOFF}/jax_tracing_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "tensorflow": (

@@ -117,6 +117,7 @@ _VERSION = "forebay:__version__"
 _OTHER_TARGETS = (
     "forebay.adapters.readback.cuda:DeviceReader",
     "forebay.adapters.upload.cuda:CudaUploader",
+    "forebay.adapters.upload.jax:UntracedUploader",
     "forebay.adapters.upload.tensorflow:EagerScopeUploader",
     "forebay.doctor.capture.hooks.tensorflow.host_trace",
     "forebay.doctor.capture.hooks.torch.dynamo:hook_dynamo",

@@ -1,7 +1,6 @@
 """`FeedRequest`: a pipeline with validated feed options, its target, and the input of the planner."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,8 @@ import numpy as np
 from forebay.core.decision import Decision
 from forebay.core.handoff import HandOff, RaggedTarget
 from forebay.core.source import AbstractSource, AbstractStream
-from forebay.core.spec import ArraySpec, Structure, parse_nbytes
-from forebay.errors import PipelineError
+from forebay.core.spec import parse_nbytes
 from forebay.pipeline.device_request import (
-    can_pull_rows,
     choose_image_decoder,
     decodes_on_device,
     device_input,
@@ -20,6 +17,7 @@ from forebay.pipeline.device_request import (
     split_transforms,
     transforms_before_device_maps,
 )
+from forebay.pipeline.narrowing import narrow_as_framework
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.order_decision import order_decision
 from forebay.pipeline.pipeline import Pipeline
@@ -48,7 +46,7 @@ from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.combinators import window_nbytes_of
 from forebay.transforms.augmentations import Augmentation
-from forebay.transforms.ops import Cast, Transform
+from forebay.transforms.ops import Transform
 
 __all__ = ["FeedRequest", "resolve_request"]
 
@@ -76,7 +74,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     pipeline, sparse_decisions = choose_sparse_transport(pipeline, target)
     host_specs, device_transforms = _split_transforms(pipeline, target)
     pipeline, decoder_decisions = choose_image_decoder(pipeline, target, host_specs.transforms)
-    specs, narrowing_decisions = _narrow_as_framework(pipeline, target, host_specs)
+    specs, narrowing_decisions = narrow_as_framework(pipeline, target, host_specs)
     source = pipeline.source
     device = device_input(pipeline, target, host_specs.transforms, options.resident, device_nbytes)
     validate_ragged_fields(pipeline, specs.stages)
@@ -159,41 +157,6 @@ def _split_transforms(pipeline: Pipeline, target: Target) -> tuple[TransformSpec
         before = transforms_before_device_maps(transforms)
         return infer_specs(pipeline, before), transforms[len(before) :]
     return split_transforms(pipeline, transforms, target.hand_off)
-
-
-def _narrow_as_framework(
-    pipeline: Pipeline, target: Target, specs: TransformSpecs
-) -> tuple[TransformSpecs, tuple[Decision, ...]]:
-    """Return the specs with the framework's dtypes, and a decision if any dtype is narrower.
-
-    If the device pulls or decodes the rows, it narrows them. Otherwise a cast after the host's last transform does so.
-    """
-    hand_off, names = target.hand_off, specs.structure.paths
-    hand_off.check(specs.specs, names)
-    narrowed = _narrowed_dtypes(specs.specs, specs.structure, hand_off)
-    if not narrowed:
-        return specs, ()
-    if len({*names}) < len(names):
-        raise PipelineError(f"two fields have the same name ({', '.join(names)}). Rename one of them.")
-    choice = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
-    decision = Decision("narrowed", choice, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
-    fills_on_device = can_pull_rows(pipeline, specs.transforms) or decodes_on_device(pipeline, specs.transforms)
-    if target.device_handoff is not None and fills_on_device:
-        return _with_output_dtypes(specs, narrowed), (decision,)
-    return infer_specs(pipeline, (*specs.transforms, Cast(narrowed))), (decision,)
-
-
-def _narrowed_dtypes(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
-    dtypes = {name: hand_off.framework_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
-    return {name: dtypes[name] for name, spec in zip(structure.paths, specs, strict=True) if dtypes[name] != spec.dtype}
-
-
-def _with_output_dtypes(specs: TransformSpecs, dtypes: dict[str, np.dtype[Any]]) -> TransformSpecs:
-    outputs, structure = specs.stages[-1]
-    narrowed = tuple(
-        replace(spec, dtype=dtypes.get(name, spec.dtype)) for name, spec in zip(structure.paths, outputs, strict=True)
-    )
-    return replace(specs, stages=(*specs.stages[:-1], (narrowed, structure)))
 
 
 def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPlan | None:

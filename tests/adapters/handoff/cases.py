@@ -173,6 +173,12 @@ def test_64_bit_types_are_narrowed_only_for_jax_and_it_is_reported():
         assert ("x to int32, y to float32" in fed.explain()) == narrow
 
 
+@pytest.mark.skipif(FRAMEWORK != "jax", reason="the other frameworks hold 64-bit integers")
+def test_integers_that_do_not_fit_into_the_dtype_of_the_framework_are_warned_of():
+    with pytest.warns(UserWarning, match=r"'x' has the int64 value 1099511627785.*jax_enable_x64.*fb\.cast"):
+        feed({"x": np.arange(10) + 2**40, "y": np.arange(10)}).close()
+
+
 def test_batches_of_other_loaders_are_accepted(framework):
     if FRAMEWORK == "tensorflow":
         loader = framework.data.Dataset.from_tensor_slices(FLOATS).batch(64)

@@ -270,8 +270,28 @@ def test_an_unknown_check_is_refused_with_the_known_ones(array):
 
 
 def test_an_unknown_framework_is_refused(array):
-    with pytest.raises(FrameworkError, match="'pytorch'"):
+    with pytest.raises(FrameworkError, match=r"does not know 'pytorch'. Write upload_once\(array, to='torch'\)"):
         upload_once(array, "pytorch")
+    with pytest.raises(FrameworkError, match=r"'flax': Forebay does not know this framework. Write upload_once\("):
+        upload_once(array, "flax")
+    assert array.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("installed", "advice"),
+    [({"jax", "numpy"}, "Write upload_once(array, to='jax')."), (set(), "Run: pip install tensorflow.")],
+)
+def test_a_framework_that_is_not_installed_is_refused_with_one_that_is(array, monkeypatch, installed, advice):
+    def load_hand_off(name):
+        raise FrameworkError("cannot feed it", name=name) from ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(upload.registry, "load_hand_off", load_hand_off)
+    monkeypatch.setattr(upload, "find_spec", lambda name: name in installed or None)
+    monkeypatch.setattr(upload, "sys", SimpleNamespace(modules={"jax": None} if installed else {}))
+    with pytest.raises(FrameworkError) as caught:
+        upload_once(array)
+    words = "upload_once() cannot make arrays of 'tensorflow': tensorflow is not installed. "
+    assert str(caught.value) == words + advice
     assert array.flags.writeable
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from forebay.adapters.handoff.jax import JaxDeviceHandOff, JaxHandOff, find_batched_put
+from forebay.adapters.handoff.jax import JaxDeviceHandOff, JaxHandOff, find_batched_put, refuse_tracing
 from forebay.core.handoff import BatchSplit
 from forebay.core.spec import ArraySpec
 from forebay.errors import PipelineError
@@ -164,6 +164,7 @@ class JaxShardedHandOff:
         self._batches.check(specs, names)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        refuse_tracing()
         return list(map(self._put, roots))
 
     def for_device(self, index: int | None) -> "JaxShardedDeviceHandOff":

@@ -12,6 +12,7 @@ import weakref
 import zlib
 from functools import cache, partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from forebay.adapters.upload.uploaders import HostUploader, Uploader
 from forebay.core import registry
 from forebay.core.progress_line import ProgressLine
 from forebay.core.spec import Array, ArraySpec, Tree, flatten, format_nbytes
-from forebay.errors import DeviceError, SpecError
+from forebay.errors import DeviceError, FrameworkError, SpecError
 from forebay.pipeline.target import Target, resolve_target
 
 __all__ = ["forget", "upload_once"]
 
+_FRAMEWORKS = ("torch", "jax", "tensorflow", "cupy", "numpy")
 MIN_PROGRESS_NBYTES = 1 << 30  # bytes; smaller arrays get no progress line, because each line needs a thread
 
 
@@ -137,10 +139,30 @@ def _uploader_for(to: str, device: str) -> Uploader:
 
     The device "auto" is the framework's default GPU, or the CPU if the framework finds no GPU.
     """
-    uploader = _make_uploader(resolve_target(_default_device(to) if device == "auto" else device, to))
+    try:
+        target = resolve_target(_default_device(to) if device == "auto" else device, to)
+    except FrameworkError as error:
+        raise _explain_framework_error(error, to) from error
+    uploader = _make_uploader(target)
     if to == "tensorflow":
         uploader = import_module("forebay.adapters.upload.tensorflow").EagerScopeUploader(uploader)
+    if to == "jax":
+        uploader = import_module("forebay.adapters.upload.jax").UntracedUploader(uploader)
     return uploader
+
+
+def _explain_framework_error(error: FrameworkError, to: str) -> FrameworkError:
+    """Return an error that names `upload_once`, and a framework of this machine, imported ones first."""
+    if to in _FRAMEWORKS and not isinstance(error.__cause__, ModuleNotFoundError):
+        return error  # for example, the version is too old
+    meant = registry.framework_name(to)
+    if meant != to:
+        return FrameworkError(f"upload_once() does not know {to!r}. Write upload_once(array, to={meant!r}).", name=to)
+    installed = [name for name in _FRAMEWORKS if name in sys.modules or find_spec(name) is not None]
+    installed.sort(key=lambda name: name not in sys.modules)
+    advice = f"Write upload_once(array, to={installed[0]!r})." if installed else f"Run: pip install {to}."
+    state = f"{error.name} is not installed" if to in _FRAMEWORKS else "Forebay does not know this framework"
+    return FrameworkError(f"upload_once() cannot make arrays of {to!r}: {state}. {advice}", name=error.name)
 
 
 def _make_uploader(target: Target) -> Uploader:

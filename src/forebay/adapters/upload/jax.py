@@ -1,0 +1,21 @@
+"""Uploads while JAX traces a function."""
+
+from typing import Any
+
+import jax
+
+from forebay.adapters.upload.uploaders import Uploader
+from forebay.core.spec import Array
+
+__all__ = ["UntracedUploader"]
+
+
+class UntracedUploader:
+    """Runs another uploader outside of the trace, so that the result is an array with memory."""
+
+    def __init__(self, uploader: Uploader) -> None:
+        self._uploader = uploader
+
+    def upload(self, array: Array) -> Any:
+        with jax.ensure_compile_time_eval():
+            return self._uploader.upload(array)

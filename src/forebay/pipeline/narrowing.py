@@ -1,0 +1,112 @@
+"""Fields that the framework of a feed holds in a narrower dtype, as JAX does with 64-bit numbers."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from forebay.core.decision import Decision
+from forebay.core.handoff import HandOff
+from forebay.core.source import AbstractSource
+from forebay.core.spec import ArraySpec, Structure
+from forebay.errors import PipelineError
+from forebay.pipeline.device_request import can_pull_rows, decodes_on_device
+from forebay.pipeline.pipeline import Pipeline
+from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
+from forebay.pipeline.target import Target
+from forebay.sources.arrays import ArraySource
+from forebay.transforms.batch_context import BatchContext
+from forebay.transforms.ops import Cast, Map
+
+__all__ = ["narrow_as_framework"]
+
+# Bytes of an array in memory of which all values are checked when a feed starts: about 10 ms on one core. Of a larger
+# array, and of other sources, only the first rows are checked.
+_MAX_CHECKED_NBYTES = 64 << 20
+_CHECKED_ROWS = 256  # first rows of other sources
+
+
+def narrow_as_framework(
+    pipeline: Pipeline, target: Target, specs: TransformSpecs
+) -> tuple[TransformSpecs, tuple[Decision, ...]]:
+    """Return the specs with the framework's dtypes, and a decision if any dtype is narrower.
+
+    If the device pulls or decodes the rows, it narrows them. Otherwise a cast after the host's last transform does so.
+    """
+    hand_off, names = target.hand_off, specs.structure.paths
+    hand_off.check(specs.specs, names)
+    narrowed = _narrowed_dtypes(specs.specs, specs.structure, hand_off)
+    if not narrowed:
+        return specs, ()
+    if len({*names}) < len(names):
+        raise PipelineError(f"two fields have the same name ({', '.join(names)}). Rename one of them.")
+    choice = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
+    decision = Decision("narrowed", choice, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
+    fills_on_device = can_pull_rows(pipeline, specs.transforms) or decodes_on_device(pipeline, specs.transforms)
+    if not any(isinstance(transform, Map) for transform in specs.transforms):
+        _check_source(pipeline, narrowed)
+    if target.device_handoff is not None and fills_on_device:
+        return _with_output_dtypes(specs, narrowed), (decision,)
+    checked = infer_specs(pipeline, (*specs.transforms, _CheckedCast(narrowed)))
+    return replace(checked, transforms=(*checked.transforms[:-1], Cast(narrowed))), (decision,)
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedCast(Cast):
+    """Checks the values of the sample with which Forebay infers specs: if there is a map, the first batch."""
+
+    def apply(self, leaves: list[Any], structure: Structure, context: BatchContext) -> tuple[list[Any], Structure]:
+        assert isinstance(self.fields, dict)
+        for leaf, name in zip(leaves, structure.paths, strict=True):
+            if name in self.fields and isinstance(leaf, np.ndarray):
+                _warn_unless_values_fit(leaf, self.fields[name], name)
+        return Cast.apply(self, leaves, structure, context)
+
+
+def _check_source(pipeline: Pipeline, narrowed: dict[str, np.dtype[Any]]) -> None:
+    """Warn if values of the source do not fit. Do not decode rows for it, and do not read a stream."""
+    source = pipeline.source
+    if not isinstance(source, AbstractSource) or source.row_by_row:
+        return
+    for leaf, (name, spec) in enumerate(zip(pipeline.structure.paths, source.specs, strict=True)):
+        if name not in narrowed or spec.dtype.kind not in "iu" or None in spec.shape:
+            continue
+        if isinstance(source, ArraySource) and source.arrays[leaf].nbytes <= _MAX_CHECKED_NBYTES:
+            values = source.arrays[leaf]
+        elif source.memory_extents():
+            values = source.gather_leaves([leaf], slice(0, min(len(source), _CHECKED_ROWS)))[0]
+        else:
+            continue
+        _warn_unless_values_fit(values, narrowed[name], name)
+
+
+def _warn_unless_values_fit(values: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> None:
+    """Warn if a narrower integer type cannot hold the values, which then wrap around."""
+    if values.dtype.kind not in "iu" or dtype.kind not in "iu" or values.size == 0:
+        return
+    limits, smallest, largest = np.iinfo(dtype), int(values.min()), int(values.max())
+    if limits.min <= smallest and largest <= limits.max:
+        return
+    value = largest if largest > limits.max else smallest
+    warnings.warn(
+        f"{name!r} has the {values.dtype} value {value}, which {dtype} cannot hold: in JAX, which narrows 64-bit "
+        "numbers, it wraps around to another number. Call jax.config.update('jax_enable_x64', True) before feed(), or "
+        "convert the values, for example with .map(fb.cast('float32')).",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _narrowed_dtypes(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
+    dtypes = {name: hand_off.framework_dtype(spec.dtype) for name, spec in zip(structure.paths, specs, strict=True)}
+    return {name: dtypes[name] for name, spec in zip(structure.paths, specs, strict=True) if dtypes[name] != spec.dtype}
+
+
+def _with_output_dtypes(specs: TransformSpecs, dtypes: dict[str, np.dtype[Any]]) -> TransformSpecs:
+    outputs, structure = specs.stages[-1]
+    narrowed = tuple(
+        replace(spec, dtype=dtypes.get(name, spec.dtype)) for name, spec in zip(structure.paths, outputs, strict=True)
+    )
+    return replace(specs, stages=(*specs.stages[:-1], (narrowed, structure)))
