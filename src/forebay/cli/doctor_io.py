@@ -8,6 +8,7 @@ from pathlib import Path
 
 from forebay.cli.console import report_progress
 from forebay.cli.doctor_terminal import DoctorTerminal, reserved_descriptors
+from forebay.doctor.analyse.steps import has_steps
 from forebay.doctor.capture.profiled_run import RunRequest, profile_run
 from forebay.doctor.diagnosis.compare_ranks import RankComparison
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
@@ -134,7 +135,9 @@ def profile(
     steps were recorded. `report_last` receives the capture if the script does not end after SIGTERM.
     """
     run = _run_request(arguments)
-    return profile_in_subprocess(run) if arguments.verify else profile_run(run, report_early, report_last)
+    if arguments.verify:
+        return profile_in_subprocess(run)
+    return profile_run(run, report_early, report_last, has_steps)
 
 
 def verify_cure(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> Verification:

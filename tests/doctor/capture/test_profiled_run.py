@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from forebay.doctor.capture import profiled_run
-from forebay.doctor.capture.profiled_run import wait_for_threads
+from forebay.doctor.capture.profiled_run import RunRequest, profile_run, wait_for_threads
 
 SCRIPT = """
 import threading, time
@@ -79,3 +79,21 @@ def test_the_report_is_printed_and_the_process_ends_with_the_thread(tmp_path):
     assert done.returncode == 0
     assert "worked" in done.stdout
     assert "No training loop was found" in done.stdout
+
+
+LOOP = """
+import sys
+from forebay.doctor.capture.session import Session
+session = Session._current
+for number in range(200):
+    session.ledger.write(("step", "optimizer.step", 0), number * 1_000_000, number * 1_000_000)  # steps of 1 ms
+print("ended")
+"""
+
+
+@pytest.mark.parametrize(("has_steps", "printed"), [(True, ""), (False, "ended\n")])
+def test_stop_ends_the_script_only_if_the_capture_has_steps(tmp_path, capsys, has_steps, printed):
+    (tmp_path / "train.py").write_text(LOOP)
+    run = RunRequest(str(tmp_path / "train.py"), stop=True, warm_up=2, steps=20)
+    assert profile_run(run, has_steps=lambda capture: has_steps).ended in ("done", "exit 0")
+    assert capsys.readouterr().out == printed

@@ -1,5 +1,7 @@
 """The step detector does not take the operations that build a model for a training loop."""
 
+import pytest
+
 from forebay.doctor.capture.ledger import AT_NEXT_EVENT, NEVER
 from forebay.doctor.capture.step_detector import StepDetector
 
@@ -35,3 +37,53 @@ def test_a_loop_that_compiles_in_each_step_is_found():
 
 def test_every_compilation_is_reported():
     assert StepDetector().next_report(COMPILE, SECOND) == AT_NEXT_EVENT
+
+
+UPLOAD = ("upload", "jnp.array", 4)
+
+
+def upload_twice_and_run(detector, steps, start, seconds):
+    """Report steps that upload images and labels on one line and then call a compiled function."""
+    counts = range(1, steps + 1)
+    changes = []
+    for number in counts:
+        now = start + int(number * seconds * SECOND)
+        changes += [detector.on_site(UPLOAD, 2 * number + part, now + part) for part in (1, 2)]
+        changes.append(detector.on_site(RUN, number + 1, now + 3))
+    return any(changes)
+
+
+def compile_first_step(detector, is_reported):
+    """Report the first step, which uploads twice at the start and then compiles for 12 seconds."""
+    detector.on_site(UPLOAD, 1, SECOND)
+    detector.on_site(UPLOAD, 2, SECOND + 1)
+    detector.on_site(RUN, 1, 13 * SECOND)
+    if is_reported:
+        detector.on_compilation(SECOND + 2, 13 * SECOND)
+        detector.on_site(COMPILE, 1, 13 * SECOND)
+
+
+@pytest.mark.parametrize("is_reported", [True, False])  # hooks do not see the compilations of every library
+def test_a_first_step_that_compiles_for_long_does_not_make_its_uploads_the_steps(is_reported):
+    detector = StepDetector()
+    compile_first_step(detector, is_reported)
+    assert not upload_twice_and_run(detector, 32, 13 * SECOND, 0.02)
+    assert detector.phase == "profiling"
+    detector.finish(20 * SECOND)
+    assert (detector.anchor, detector.start) == (None, 0)  # the whole run, in which RUN marks the steps
+
+
+def test_the_compiled_calls_after_a_long_compilation_mark_the_steps():
+    detector = StepDetector()
+    compile_first_step(detector, True)
+    assert upload_twice_and_run(detector, 300, 13 * SECOND, 0.02)
+    assert detector.anchor == RUN
+
+
+def test_nested_compilations_are_excluded_once():
+    detector = StepDetector(wait_seconds=3.0)
+    detector.on_site(RUN, 1, SECOND)
+    detector.on_compilation(SECOND, 5 * SECOND)
+    detector.on_compilation(2 * SECOND, 4 * SECOND)
+    assert not any(detector.on_site(RUN, number, 5 * SECOND + number * SECOND // 100) for number in range(2, 80))
+    assert detector.paused_until == 8 * SECOND

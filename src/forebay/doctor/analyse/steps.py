@@ -19,6 +19,7 @@ __all__ = [
     "REST",
     "Steps",
     "find_steps",
+    "has_steps",
     "waits_in_bursts",
 ]
 
@@ -111,6 +112,11 @@ def find_steps(capture: Capture) -> Steps | None:
         if frequent is not None:
             return _make_steps(frequent[0].site, frequent[int(len(frequent) * WARM_UP_SHARE) :], events)
     return _steps_of_operations(events)
+
+
+def has_steps(capture: Capture) -> bool:
+    """Whether a capture has steps of a loop."""
+    return find_steps(capture) is not None
 
 
 def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: list[LedgerEvent]) -> Steps | None:

@@ -72,6 +72,11 @@ class Ledger:
         return max(events[-1][5], events[-2][5]) if len(events) > 1 else 0
 
     @property
+    def last_span(self) -> tuple[int, int]:
+        """The start and the end of the last event, in nanoseconds; zeros if there is none."""
+        return self._events[-1][4:6] if self._events else (0, 0)
+
+    @property
     def calls_since_step(self) -> int:
         """The number of hook calls since the last step ended; counted while steps are timed."""
         return self._calls_since_step

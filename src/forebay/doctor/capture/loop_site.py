@@ -12,6 +12,7 @@ PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few millisec
 # Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
 # model for some seconds, and a loop before the training may draw or prepare data that it copies.
 _LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
+MIN_WINDOW_STEPS = 4  # of a window that ends before it has all steps; one more than the steps of a loop need
 MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
@@ -34,6 +35,7 @@ class LoopSite:
     count: int = 0  # events until the latest report
     count_at_start: int = 0  # events before the warm-up
     warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
+    warm_count: int = 0  # events until `warm_at`
     sample_until: int = 0  # time at which the sample ends, even with fewer than `StepDetector.steps` events
     second: int = 0  # time of the second event; the step before it may still compile functions
 
@@ -41,11 +43,23 @@ class LoopSite:
         """Whether the site has had `min_count` events and still recurs."""
         if self.count < min_count:
             return False
-        interval = (self.last - self.first) // max(1, self.count - 1)
+        interval = max(0, self.last - self.first) // max(1, self.count - 1)
         longest = _GONE_NS + _GONE_INTERVALS * interval
         if not self.priority and (self.count >= _MANY_STEPS or min_count == 1):
             longest = _STEPS_GONE_NS + _STEPS_GONE_INTERVALS * interval
         return now - self.last <= longest
+
+    def has_window(self) -> bool:
+        """Whether the events since the warm-up are enough for a window with steps."""
+        return self.count - self.warm_count >= MIN_WINDOW_STEPS
+
+    def exclude(self, start: int, end: int) -> None:
+        """Do not count this time as time in which the site recurred: its events wait for something else."""
+        excluded = end - max(start, self.first)
+        if excluded > 0:
+            self.first += excluded
+            self.wait_until += excluded
+            self.sample_until += excluded if self.sample_until else 0
 
     def takes_long(self, events: int, seconds: float, now: int) -> bool:
         """Whether `events` events since the last restart have taken at least `seconds` together."""

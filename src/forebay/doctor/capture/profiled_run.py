@@ -34,18 +34,24 @@ def profile_run(
     run: RunRequest,
     report_early: Callable[[Capture], None] | None = None,
     report_last: Callable[[Capture], None] | None = None,
+    has_steps: Callable[[Capture], bool] = lambda capture: True,
 ) -> Capture:
     """Run a script in a new session and return the capture.
+
+    With `run.stop`, the script ends when enough steps were recorded, if the capture `has_steps`.
 
     If the script goes on after enough steps were recorded, `report_early` gets the capture of these steps. If the
     script does not end after SIGTERM, `report_last` gets the capture in another thread, and the process ends.
     """
 
     def on_enough() -> None:
-        if run.stop:
+        if not run.stop and report_early is None:
+            return
+        capture = session.capture(run.script, run.arguments, ended=STILL_RUNNING)
+        if not run.stop and report_early is not None:
+            report_early(capture)
+        elif has_steps(capture):
             sys.exit(0)
-        if report_early is not None:
-            report_early(session.capture(run.script, run.arguments, ended=STILL_RUNNING))
 
     def on_deadline() -> None:
         if report_last is not None:

@@ -29,6 +29,7 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.capture.step_monitor import StepMonitor, steps_per_measurement
 from forebay.doctor.capture.thread_readings import OtherThreadsClock, record_tools
 from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["HOOKS", "Session"]
@@ -195,6 +196,8 @@ class Session:
             self._busy_cores.read(now)
         if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
             now = perf_counter_ns()  # stopping takes time; the first recorded step starts after it
+        if site[0] == EventKind.COMPILE:
+            self.detector.on_compilation(*self.ledger.last_span)
         if self.detector.on_site(site, count, now):
             self._apply_phase(self.detector.anchor or site)
             self.ledger.report_all_sites()

@@ -14,6 +14,8 @@ profiled and unprofiled steps is the cost of profiling. In names, `traced` steps
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
 detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector
 profiles it again. Operations warm up again after each of the first compilations, because both may build the model.
+Compilations do not count as time in which a site recurs: the first step may copy its batch twice, and then compile for
+ten seconds. A window always has some steps, even if each of them takes long.
 
 A loop may end before the device is recorded. So in a process with CUDA, the first steps of a site are also recorded on
 the device (`early tracing`), and steps that take long even before the warm-up has ended. Then profiling starts again.
@@ -73,6 +75,7 @@ class StepDetector:
     _input_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of `input tracing`
     _sites: dict[SiteKey, LoopSite] = field(default_factory=dict)
     _compilations: int = 0  # reported while profiling
+    _compiled_until: int = 0  # nanoseconds; end of the last compilation that `on_compilation` got
     _times_blocks: bool = False  # whether steps are timed in blocks
     # The site that was profiled from `start` to `end`, before the pause or before `early tracing`.
     _sampled_site: SiteKey | None = None
@@ -97,6 +100,12 @@ class StepDetector:
         if has_enough:
             self._begin(_NEXT_PHASES[self.phase])
         return has_enough
+
+    def on_compilation(self, start: int, end: int) -> None:
+        """Exclude the time of a compilation from the times for which sites have recurred."""
+        start, self._compiled_until = max(start, self._compiled_until), max(end, self._compiled_until)
+        for site in self._sites.values():
+            site.exclude(start, end)
 
     def _begin(self, phase: Phase) -> None:
         """Change the phase. The steps of `early tracing` count until the device records other steps."""
@@ -219,13 +228,16 @@ class StepDetector:
         has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # if a step takes seconds
         if event_count <= max(1, self.warm_up) and not has_warmed_up:
             loop_site.warm_at, loop_site.sample_until = now, now + int(self.seconds * 1e9)
+            loop_site.warm_count = count
             return False
         if self._may_trace_early(loop_site, now) and event_count >= self.warm_up + self.early_steps:
             return self._begin_early_tracing(site, loop_site, now)
-        if event_count < self.warm_up + self.steps and now <= loop_site.sample_until:
+        has_all_steps = event_count >= self.warm_up + self.steps
+        if not has_all_steps and (now <= loop_site.sample_until or not loop_site.has_window()):
             return False
-        # An OPS event is the last choice, so one event of a more reliable site is enough to prefer that site.
-        min_count = 1 if loop_site.priority == PRIORITY[EventKind.OPS] else MIN_COUNT
+        # An OPS event is the last choice, and few events in a long time may belong to one step. In both cases one event
+        # of a more reliable site is enough to prefer that site.
+        min_count = 1 if loop_site.priority == PRIORITY[EventKind.OPS] or not has_all_steps else MIN_COUNT
         if loop_site.priority > self._best_priority(now, min_count):
             return False  # a more reliable site recurs too, and marks the steps
         if loop_site.priority and now - loop_site.warm_at < self.sample_seconds * 1e9:

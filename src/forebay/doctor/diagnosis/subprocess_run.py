@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from forebay.doctor.analyse.steps import has_steps
 from forebay.doctor.capture.profiled_run import RunRequest, profile_run
 from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm
 from forebay.doctor.capture.sigterm_deadline import GRACE_SECONDS
@@ -103,7 +104,7 @@ def _main(request_path: str, capture_path: str) -> None:
         kind, api, file, number = request["end"]
         capture = rerun(run, Emulation.from_json(request["emulation"]), (kind, api, file, number))
     else:
-        capture = profile_run(run)
+        capture = profile_run(run, has_steps=has_steps)
     partial_path = Path(f"{capture_path}.part")  # the parent process must not read an incomplete file
     capture.save(partial_path)
     partial_path.rename(capture_path)

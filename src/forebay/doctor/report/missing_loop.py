@@ -2,10 +2,11 @@
 
 from collections import Counter
 
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.capture import STILL_RUNNING
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.model.formatting import format_count, format_seconds, to_one_line, truncate
+from forebay.doctor.model.formatting import format_count, format_location, format_seconds, to_one_line, truncate
 
 __all__ = ["describe_early_end", "describe_missing_loop"]
 
@@ -35,11 +36,27 @@ def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
         ]
     counts = Counter(event.kind for event in capture.events)
     calls = [_format_count(counts[kind], noun) for kind, noun in _NOUNS.items() if counts[kind]]
-    return [
+    found = [
         f"In {format_seconds(capture.seconds)} the doctor saw {', '.join(calls) or 'no transfer and no wait'}.",
+    ]
+    if capture.window.untraced and capture.window.anchor is not None:
+        return [*found, _describe_wrong_end(diagnosis.view, capture.window.anchor)]
+    return [
+        *found,
         "It finds a step by a call that repeats at least four times: an optimizer step, a batch from a loader, "
         "a compiled call, a copy, or a value read back. Let the script run for more steps.",
     ]
+
+
+def _describe_wrong_end(view: CaptureView, anchor: tuple[str, str, int]) -> str:
+    """Say that the doctor stopped recording after calls that are no steps. More steps of the script do not help."""
+    _, api, number = anchor
+    line = view.line(number)
+    where = f"{api} ({format_location(line, view.capture.script)})" if line else api
+    return (
+        f"Then it stopped recording, because it took {where} for the end of a step, but these calls form no steps. "
+        "Run the doctor again with a larger --warm-up, so that it skips the start of the script."
+    )
 
 
 def describe_early_end(diagnosis: Diagnosis) -> str:
