@@ -17,7 +17,7 @@ __all__ = ["WARM_CACHES", "Simulation"]
 
 MAX_USABLE_ERROR = 0.1  # of the measured step; with a larger error of the model, a cure may save nothing
 MIN_CURES = 2  # with fewer, `predict_all_cures` would only repeat the prediction of one cure
-
+ROUNDING = 1e-9  # of a cost
 CERTAIN_SHARE = 0.8  # of the cost of a finding; if the best cure may save less, the report calls the cost a bound
 # Evidence of a wait whose cure may save more than the wait takes (see `simulate.WARM_CACHE_FACTOR`).
 WARM_CACHES = "A cure may save more than this wait: without it, other work of the loop may be faster too."
@@ -65,17 +65,19 @@ class Simulation:
         cured = replace(finding, cures=tuple(map(self._with_gain, finding.cures)))
         if not finding.seconds or not cured.cures:
             return _in_order(cured)
-        highest = max(cure.high for cure in cured.cures)
-        if self.view.device is None:
-            cost = max(finding.seconds, max(cure.low for cure in cured.cures))
-            cost = min(cost, highest) if finding.is_wait else cost
+        highest, cost = max(cure.high for cure in cured.cures), finding.seconds
+        has_device = self.view.device is not None
+        if finding.is_wait:
+            cost, reason = min(cost, highest), WARM_CACHES if has_device else ""
+        elif has_device:
+            is_bound = highest > cost and cured.best_cure.low < CERTAIN_SHARE * highest
+            return _in_order(replace(cured, seconds=max(cost, highest), is_bound=is_bound))
+        else:
+            cost, reason = max(cost, *(cure.low for cure in cured.cures)), finding.why_more
+        if not reason:
             cures = tuple(replace(cure, high=min(cure.high, cost)) for cure in cured.cures)
             return _in_order(replace(cured, seconds=cost, cures=cures))
-        if not finding.is_wait:
-            is_bound = highest > finding.seconds and cured.best_cure.low < CERTAIN_SHARE * highest
-            return _in_order(replace(cured, seconds=max(finding.seconds, highest), is_bound=is_bound))
-        cost = min(finding.seconds, highest)
-        reasons = (WARM_CACHES,) if highest > cost else ()
+        reasons = (reason,) if highest > cost * (1 + ROUNDING) else ()
         return _in_order(replace(cured, seconds=cost, evidence=(*finding.evidence, *reasons)))
 
     def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:

@@ -45,6 +45,7 @@ class Finding:
     evidence: tuple[str, ...] = field(default=())  # complete sentences
     changes_training: bool = False  # its cure also changes what the script learns, so its gain counts half in the order
     is_bound: bool = False  # the cost is at most `seconds`; how much of it was lost is not known
+    why_more: str = ""  # a complete sentence: why a cure may save more than the cost
     is_wait: bool = False  # the host waits for computation, so the finding costs only what its best cure may save
 
     @property

@@ -101,7 +101,8 @@ def _setting_finding(view: CaptureView, setting: str, span: SettingSpan) -> Find
             f"Formatting stacks takes {format_seconds(seconds)} per step. Storing them and checking "
             f"gradients takes more: together up to about {format_seconds(most)}. Run with --verify to measure it."
         )
-        return Finding(RULE, title, line, seconds, (cure,), (cost, where, *source))
+        more = "Samples show only a part of what the setting costs."
+        return Finding(RULE, title, line, seconds, (cure,), (cost, where, *source), why_more=more)
     is_emulated = setting not in NOT_EMULATED
     cure = Cure(f"switch it off{MEASURE_HINT if is_emulated else ''}", code, basis=_NO_BASIS)
     hint = _NOT_MEASURED if is_emulated else _NOT_EMULATED

@@ -47,6 +47,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
             title=f"One line starts {tiny:.0f} tiny operations per step",
             line=site.line,
             seconds=least,
+            why_more="Without these operations, the Python code around them may disappear too.",
             cures=(
                 Cure(
                     "use one operation for all elements",
