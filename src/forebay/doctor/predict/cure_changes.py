@@ -187,14 +187,16 @@ def make_less_in_python(view: CaptureView, site: CallSite, background_seconds: f
     At best, the loop no longer waits for batches, nor for the GIL and the cores that the other thread uses now. At
     worst, nothing changes.
     """
+    python, compiled = input_costs.contention_seconds(view, site, background_seconds)
+    without_contention = (
+        changes.prefetch_input(producer_seconds=0.0),
+        changes.remove_work(python, ("work", "download")),
+        changes.remove_work(compiled, ("run",)),
+    )
     busy, cores = view.capture.facts.get("busy_cores"), view.capture.machine.get("cores") or 1
-    free = changes.prefetch_input(producer_seconds=0.0)
-    if not isinstance(busy, int | float):
-        return free, call_changes.unchanged
-    least = (busy * view.step_seconds - background_seconds) / cores
-    overlapped = max(0.0, background_seconds - cost_of(view, site.events))  # the loop did not wait for this part
-    without_contention = changes.remove_work(overlapped, ("work", "run", "download"))
-    return changes.chain((free, without_contention, call_changes.take_at_least(least))), call_changes.unchanged
+    own = busy * view.step_seconds if isinstance(busy, int | float) else 0.0
+    limit = call_changes.take_at_least((own - background_seconds) / cores)  # the CPU time that remains
+    return changes.chain((*without_contention, limit)), call_changes.unchanged
 
 
 def hide_waits(view: CaptureView, site: CallSite) -> Changes:

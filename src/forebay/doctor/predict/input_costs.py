@@ -10,6 +10,7 @@ The costs of feeds and of starting workers were measured on two cores of a Xeon 
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import is_python_data
 from forebay.doctor.analyse.host_lines import samples_inside
 from forebay.doctor.analyse.phases import BACKWARD, parts_of_step
@@ -24,7 +25,9 @@ __all__ = [
     "ARRAY_FEED_SECONDS",
     "CHEAP_ROW_SECONDS",
     "FEED_LOOP_SECONDS",
+    "FULL_SHARE",
     "SOURCE_ROW_SECONDS",
+    "contention_seconds",
     "makes_cheap_rows",
     "prefetch_in_processes",
     "prefetch_in_thread",
@@ -60,6 +63,7 @@ FOREIGN_FACTORS = 0.5, 1.0
 BUSY_CORE_FACTORS = 1.0, 1.2
 MIN_GAIN_SHARE = 0.03  # of the step; a cure whose best outcome saves less does not pay
 ROUNDING_SHARE = 1e-3  # of the step; rounding errors of the simulation are smaller
+FULL_SHARE = 0.75  # of the cores; with fewer busy cores, the loop and the thread that makes batches have one each
 UNKNOWN_SHARE = 0.5  # of the code that may or may not hold the GIL: what holds it, at worst
 
 
@@ -119,6 +123,28 @@ def prefetch_in_processes(view: CaptureView, site: CallSite, batch_seconds: floa
             )
         )
     return tuple(outcomes)
+
+
+def contention_seconds(view: CaptureView, site: CallSite, making: float) -> tuple[float, float]:
+    """Return the most seconds per step that a thread takes from the loop's Python code, and from its compiled calls.
+
+    The thread makes batches for `making` seconds per step. While the loop does not wait for them, Python code of the
+    loop may wait for the GIL, and all its code for a core. The operating system divides the cores among all threads:
+    without this one, the others would get its share. If a core was free, the thread takes no core from the loop.
+    """
+    overlapped = max(0.0, making - cost_of(view, site.events))
+    compiled = view.host_parts.get("compiled calls", 0.0)
+    waits = view.host_parts.get("waiting for input", 0.0)
+    python = min(overlapped, max(0.0, view.step_seconds - waits - compiled))
+    busy, foreign = (view.capture.facts.get(name) for name in ("busy_cores", "foreign_cores"))
+    if not isinstance(busy, int | float) or not view.step_seconds:
+        return python, min(overlapped - python, compiled)
+    used = busy + (foreign if isinstance(foreign, int | float) else 0.0)
+    if used < FULL_SHARE * float(view.capture.machine.get("cores") or 1):
+        return python, 0.0
+    others = view.capture.facts.get("other_cores")
+    own = min(overlapped / view.step_seconds, busy, others if isinstance(others, int | float) else busy)
+    return python, min(overlapped - python, compiled * min(1.0, own / used))
 
 
 def _remove_from_loop(site: CallSite, producer_seconds: float) -> Change:

@@ -11,7 +11,7 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.model.events import FEED_API, Line
-from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
+from forebay.doctor.model.formatting import format_count, format_seconds
 from forebay.doctor.predict import call_changes
 from forebay.doctor.predict.cure_changes import (
     feed_from_memory,
@@ -22,6 +22,7 @@ from forebay.doctor.predict.cure_changes import (
 )
 from forebay.doctor.predict.input_costs import (
     SOURCE_ROW_SECONDS,
+    contention_seconds,
     makes_cheap_rows,
     prefetch_in_thread,
     shortens_step,
@@ -53,14 +54,16 @@ from forebay.doctor.rules.input_producers import (
     is_in_background,
     loader_line,
     producer_seconds,
+    reads_files,
     stream_kinds,
     worker_count,
     worker_settings,
     workers_pay,
 )
+from forebay.doctor.rules.input_wording import MODERATE, wait_evidence, wait_title
 from forebay.doctor.rules.pipeline_edits import feed_of_files, feed_of_rows, map_in_parallel
 from forebay.doctor.rules.precedence import RuleView
-from forebay.doctor.rules.wording import batch_rows, feed_code, location
+from forebay.doctor.rules.wording import array_feed_code, batch_rows, feed_code
 
 __all__ = [
     "MODERATE",
@@ -73,21 +76,8 @@ __all__ = [
     "worker_processes_cure",
 ]
 
-MODERATE = 0.05  # share of a step; the rule does not report shorter waits for input
-SEVERE = 0.2  # share of a step; the evidence calls waits from here on severe
 INDEXED_SHARE = 0.2  # of the wait; one gather per batch and its random indices take this share at most
 OVERLAP_BASIS = "a thread makes the next batch during the step"
-
-_STAGE_REASONS = {
-    "row": "Python makes rows one by one",
-    "batch": "Python makes batches one by one",
-    "collate": "Python assembles rows into batches",
-    "map": "a mapped Python function is slow",
-    "generator": "a Python generator is slow",
-    SERIAL_MAP: "rows are mapped one at a time",
-    "workers": "its workers are too slow",
-    "loader": "the loader itself is slow",
-}
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -101,36 +91,15 @@ def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
     for site in view.sites_for("input_bound"):
         wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
-        reason = _STAGE_REASONS.get(stage.name, f"the stage {stage.name!r} is slow")
-        title = f"The loop waits for {site.api} for {format_percent(wait / view.step_seconds)} of the time: {reason}"
-        if wait < MODERATE * view.step_seconds:
-            title = f"The loop shares its cores with the thread that makes its batches: {reason}"
+        slowdown = sum(contention_seconds(view, site, stage.seconds)) if is_in_background(view, stage) else 0.0
         yield Finding(
             rule="input_bound",
-            title=title,
+            title=wait_title(view, site, wait, stage),
             line=stage.line or (loader_line(view, site) if site.api == "DataLoader" else site.line),
-            seconds=wait,
+            seconds=min(view.step_seconds, wait + slowdown),
             cures=(*_cures(view, site, wait, stage),),
-            evidence=(*_evidence(view, site, wait, stage),),
-        )
-
-
-def _evidence(view: CaptureView, site: CallSite, wait: float, stage: InputStage) -> Iterator[str]:
-    share = wait / view.step_seconds
-    degree = "severely" if share >= SEVERE else "moderately" if share >= MODERATE else "hardly"
-    yield f"The loop is {degree} input-bound: {format_percent(share)} of a step."
-    if stage.is_python:
-        wait_location = location(view, site.line, site.api)
-        yield (
-            f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} of "
-            f"Python per step. The loop waits at {wait_location}."
-        )
-    if stage.on_other_thread:
-        yield "The stage runs on another thread of this process. Only one thread at a time can run Python (the GIL)."
-    if count_workers(site):
-        yield (
-            f"The loader has {format_count(count_workers(site), 'worker')} on "
-            f"{format_count(count_cores(view), 'core')}."
+            evidence=(*wait_evidence(view, site, wait, stage, slowdown),),
+            is_bound=slowdown > 0,
         )
 
 
@@ -154,14 +123,10 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
             code = _MAP_CODE.replace("dataset.map", f"dataset.batch({batch_rows(site)}).map")
             yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", code)
     elif stage.name == "batch" or stage.yields_batches:
-        yield from _less_python_cures(view, site, stage)
-        is_dataset = stage.name == "batch"
-        if is_dataset and (not is_in_background(view, stage) or workers_pay(view, site, stage.seconds)):
-            code = _dataset_code(view, site, stage.seconds)
-            yield _workers_cure(view, site, stage.seconds, "make batches in worker processes", code)
-        code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
-        title = f"prefetch the batches of the {'dataset' if is_dataset else 'generator'}"
-        yield from _batch_feed_cures(view, site, wait, stage, Cure(title, code, ""))
+        cures = [*_batch_cures(view, site, wait, stage, framework)]
+        # Fewer operations do not read and decode a file faster.
+        yield from _less_python_cures(view, site, stage) if not cures or not reads_files(view, stage) else ()
+        yield from cures
     elif stage.name == "generator":
         yield _whole_batches_cure(view, site, framework)
         yield _generator_cure(view, site, framework)
@@ -171,6 +136,17 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         yield _workers_cure(view, site, wait, "make rows in worker processes", code)
     else:
         yield from _loader_cures(view, site, wait, framework)
+
+
+def _batch_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage, framework: str) -> Iterator[Cure]:
+    """Yield the cures that let other processes or threads make whole batches."""
+    is_dataset = stage.name == "batch"
+    if is_dataset and (not is_in_background(view, stage) or workers_pay(view, site, stage.seconds)):
+        code = _dataset_code(view, site, stage.seconds)
+        yield _workers_cure(view, site, stage.seconds, "make batches in worker processes", code)
+    code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
+    title = f"prefetch the batches of the {'dataset' if is_dataset else 'generator'}"
+    yield from _batch_feed_cures(view, site, wait, stage, Cure(title, code, ""))
 
 
 def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage, framework: str) -> Iterator[Cure]:
@@ -207,7 +183,9 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     title = "if the data is in arrays, replace the loader by a feed"
     code = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     if count_producers(site):
-        if not takes_workers or "from_batches" not in code:  # workers are better than a feed of the same loader
+        if "from_batches(" in code:  # the script shows no arrays, and a feed of the same loader has fewer producers
+            code = "" if takes_workers else array_feed_code(view, framework)
+        if code:
             basis = "the read speed was not measured; at most the whole wait is saved"
             yield Cure(title, code, basis, hide_waits(view, site))
         return

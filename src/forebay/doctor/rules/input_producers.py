@@ -1,21 +1,24 @@
 """The producers of batches: which input stage is slow, and what more producers save."""
 
+import re
 from dataclasses import dataclass
 from math import ceil
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.analyse.costs import cost_of, cost_on_any_thread
+from forebay.doctor.analyse.host_lines import samples_inside
+from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_count, format_seconds
 from forebay.doctor.predict.build_timeline import background_seconds
 from forebay.doctor.predict.cure_changes import SMALL_GPU_BATCH_NBYTES
-from forebay.doctor.predict.input_costs import prefetch_in_processes, shortens_step
+from forebay.doctor.predict.input_costs import FULL_SHARE, prefetch_in_processes, shortens_step
 from forebay.doctor.rules.wording import nbytes_per_call
 
 __all__ = [
     "SERIAL_MAP",
     "STORED_ROWS_CURE",
     "WORKERS_CURES",
+    "PY_DATASET",
     "InputStage",
     "batches_of_epoch",
     "competes_with_producer",
@@ -28,6 +31,7 @@ __all__ = [
     "loader_line",
     "makes_batches_quickly",
     "producer_seconds",
+    "reads_files",
     "stream_kinds",
     "count_workers",
     "worker_count",
@@ -54,7 +58,12 @@ MIN_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small b
 # 23 ms became 2.1 times as fast.
 MIN_PAYING_GPU_WAIT = 10e-3
 COMPETING_SHARE = 0.4  # of the step; a thread that makes batches for a shorter time takes little from the loop
-BUSY_SHARE = 0.75  # of the cores; with fewer busy cores, the loop and the thread that makes batches have one each
+READING_SHARE = 0.5  # of the samples of a stage; with more, it mainly reads or decodes files
+# Functions that read or decode files: all of some packages, and some names in any package.
+_READING = re.compile(
+    r"^(PIL|av|cv2|decord|h5py|imageio|nibabel|pydicom|rasterio|soundfile|tarfile|tifffile|torchaudio|zipfile)\."
+    r"|(^|\.)(fromfile|genfromtxt|imdecode|imread|load|load_\w+|loads|loadtxt|memmap|open|read|read_\w+|decode_\w+)$"
+)
 # Workers that make batches this much more slowly than possible are enough. Without this margin, the number would change
 # from run to run if making a batch takes about as long as the rest of the step.
 ENOUGH_SPEED = 1.15
@@ -73,6 +82,12 @@ class InputStage:
     line: Line | None = None
     on_other_thread: bool = False  # Python code that runs on another thread of the process
     yields_batches: bool = False  # a generator of whole batches, not of rows
+    site: CallSite | None = None  # of Python code
+
+    @property
+    def api(self) -> str:
+        """The API name of Python code; empty for other stages."""
+        return self.site.api if self.site is not None else ""
 
     @property
     def is_python(self) -> bool:
@@ -87,7 +102,9 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
     a serial map, the workers or the loader.
     """
     wait = cost_of(view, site.events)
-    costs = [(_cost_on_any_thread(view, stage_site), stage_site) for stage_site in view.sites_of(EventKind.PREPARE)]
+    costs = [
+        (cost_on_any_thread(view, stage_site.events), stage_site) for stage_site in view.sites_of(EventKind.PREPARE)
+    ]
     cost, slowest = max(costs, key=lambda pair: pair[0], default=(0.0, None))
     least_share = MIN_GENERATOR_SHARE if "generator" in site.values("loader") else MIN_SHARE
     if slowest is not None and cost >= least_share * wait and cost > 0:
@@ -95,10 +112,18 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
         yields_batches = slowest.api == KERAS_GENERATOR and not any(site.values("batch_rows"))
         on_other_thread = all(event.thread != view.steps.thread for event in slowest.events)
         what = "batch" if slowest.api == PY_DATASET else str(next(iter(slowest.values("what")), "row"))
-        return InputStage(what, cost, slowest.line, on_other_thread, yields_batches)
+        return InputStage(what, cost, slowest.line, on_other_thread, yields_batches, slowest)
     if not costs and "tf.data" in site.values("loader") and (map_lines := site.values(SERIAL_MAP)):
         return InputStage(SERIAL_MAP, wait, view.line(map_lines[0]))
     return InputStage("workers" if count_workers(site) else "loader", wait)
+
+
+def reads_files(view: CaptureView, stage: InputStage) -> bool:
+    """Whether Python code that makes batches spends most of its time in functions that read or decode files."""
+    samples = samples_inside(view, stage.site.events) if stage.site is not None else []
+    total = sum(sample.nanoseconds for sample in samples)
+    reading = sum(sample.nanoseconds for sample in samples if _READING.search(sample.function))
+    return reading > READING_SHARE * total
 
 
 def is_in_background(view: CaptureView, stage: InputStage) -> bool:
@@ -117,7 +142,7 @@ def competes_with_producer(view: CaptureView, site: CallSite) -> bool:
         return False
     assert view.steps is not None  # a site belongs to steps
     used = busy + (foreign if isinstance(foreign, int | float) else 0.0)
-    is_busy = used >= BUSY_SHARE * count_cores(view)
+    is_busy = used >= FULL_SHARE * count_cores(view)
     return is_busy and background_seconds(view) >= COMPETING_SHARE * view.steps.mean_seconds
 
 
@@ -252,11 +277,3 @@ def producer_seconds(view: CaptureView, site: CallSite, wait: float) -> float:
     """
     producers = count_producers(site)
     return view.step_seconds * producers / count_cores(view) if producers else wait / worker_count(view, site, wait)
-
-
-def _cost_on_any_thread(view: CaptureView, site: CallSite) -> float:
-    """Return the cost of a site as if its events ran on the loop's thread."""
-    assert view.steps is not None
-    thread = view.steps.thread
-    events: list[LedgerEvent] = [event._replace(thread=thread) for event in site.events]
-    return cost_of(view, events)

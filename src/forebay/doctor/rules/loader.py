@@ -108,8 +108,9 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     elif not is_quick:
         why_not = "Worker processes may gain nothing, because this script or other programs keep the cores busy."
     framework, is_stream = feed_framework(view, site.api), bool(stream_kinds(view, site))
-    title = "prefetch batches during the step" if is_stream else "if the data is in arrays, use a feed"
     feed = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
+    keeps_loader = is_stream or "from_batches(" in feed
+    title = "prefetch batches during the step" if keeps_loader else "if the data is in arrays, use a feed"
     return Finding(
         rule="loader",
         title=f"{site.api} makes small batches row by row" if is_quick else f"{site.api} has no workers, {reason}",

@@ -13,6 +13,7 @@ from forebay.doctor.rules.fitted_code import fit_feed, fit_keep_on_device, has_e
 __all__ = [
     "GRAPH_ITERATOR_CODE",
     "SESSION",
+    "array_feed_code",
     "batch_rows",
     "calls_per_step",
     "nbytes_per_call",
@@ -91,6 +92,11 @@ def feed_code(view: CaptureView, framework: str, site: CallSite | None = None) -
     """
     if code := fit_feed(view, framework, site):
         return code
+    return array_feed_code(view, framework)
+
+
+def array_feed_code(view: CaptureView, framework: str) -> str:
+    """Return an example of code for a feed of arrays."""
     rows = batch_rows(*view.sites_of(EventKind.INPUT))
     feed = f'fb.from_arrays((x, y)).shuffle(seed=0).batch({rows}).feed("{framework}")'
     usage = "model.fit(feed)" if framework == "keras" else _FEED_LOOP
