@@ -18,7 +18,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = (Path("src/forebay/doctor/capture/device/buffers.c"), Path("src/forebay/sources/gather_rows.c"))
+SOURCES = (
+    Path("src/forebay/doctor/capture/device/buffers.c"),
+    Path("src/forebay/sources/gather_rows.c"),
+    Path("src/forebay/sources/formats/resize_pixels.c"),
+)
 
 
 class CompileHook(BuildHookInterface):
@@ -48,7 +52,7 @@ class CompileHook(BuildHookInterface):
             return f"no C compiler was found (CC={compiler or ''}). Install gcc and reinstall."
         path = Path(self.root) / source
         output = str(path.with_suffix(".so"))
-        command = [*compiler.split(), "-O2", "-fPIC", "-shared", "-o", output, str(path), "-lpthread"]
+        command = [*compiler.split(), "-O3", "-fPIC", "-shared", "-o", output, str(path), "-lpthread", "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return f"{source.name} did not compile: {done.stderr}" if done.returncode else ""
 

@@ -3,7 +3,7 @@
     python .ci/inspect_wheels.py WHEEL...
 
 A pure wheel must not have the libraries. In other wheels, each library must be for the architecture of the name, need
-only libc, and use no symbol of a glibc that is newer than the name promises.
+only libc and libm, and use no symbol of a glibc that is newer than the name promises.
 """
 
 import io
@@ -15,7 +15,11 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-LIBRARIES = {"forebay/doctor/capture/device/buffers.so", "forebay/sources/gather_rows.so"}
+LIBRARIES = {
+    "forebay/doctor/capture/device/buffers.so",
+    "forebay/sources/gather_rows.so",
+    "forebay/sources/formats/resize_pixels.so",
+}
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 
 
@@ -28,7 +32,7 @@ def inspect(path: Path) -> str:
         if not found:
             return "no C libraries"
         newest = max(inspect_library(io.BytesIO(wheel.read(name)), tag) for name in found)
-    return f"{len(found)} C libraries, need libc.so.6 with glibc {'.'.join(map(str, newest))}"
+    return f"{len(found)} C libraries, need glibc {'.'.join(map(str, newest))}"
 
 
 def inspect_library(content: io.BytesIO, tag: str) -> tuple[int, ...]:
@@ -38,7 +42,7 @@ def inspect_library(content: io.BytesIO, tag: str) -> tuple[int, ...]:
     needed = [each.needed for each in library.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")]
     newest = max(glibc_versions(library))
     assert library["e_machine"] == MACHINES[architecture], library["e_machine"]
-    assert needed == ["libc.so.6"], needed
+    assert set(needed) <= {"libc.so.6", "libm.so.6"}, needed
     assert newest <= (int(major), int(minor)), newest
     return newest
 

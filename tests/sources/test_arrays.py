@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import forebay as fb
 from forebay.errors import SpecError
 from forebay.sources.arrays import ArraySource
 from forebay.testing.sources import SourceTests
@@ -154,3 +155,45 @@ def test_python_objects_are_refused():
 def test_a_single_value_is_refused():
     with pytest.raises(SpecError, match="single value"):
         ArraySource({"x": np.float32(3)})
+
+
+class PyDataset:
+    """Stands for the class of Keras, which has this name."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        raise AssertionError("was read")
+
+
+class Loader:
+    """Stands for a DataLoader or a dataset of tf.data, which are read in sequence."""
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        raise AssertionError("was read")
+
+
+class Batches(PyDataset):
+    """A loader that a user wrote."""
+
+
+NO_ARRAYS = {
+    "a PyDataset": (Batches, "PyDataset of Keras, which has batches. Write from_batches"),
+    "a loader": (Loader, "Loader, not an array. Write from_batches"),
+    "a loader in a tree": (lambda: {"x": Loader()}, "'x' is a Loader"),
+    "a generator": (lambda: (number for number in range(3)), "is a generator.*from_generator"),
+    "a pipeline": (lambda: fb.from_arrays(np.arange(3)), "is a Pipeline of Forebay already"),
+    "a feed": (lambda: fb.from_arrays(np.arange(3)).batch(1).feed("numpy"), "is a Feed of Forebay already"),
+    "unequal rows": (lambda: [[1, 2], [3]], r"inhomogeneous part\. Give all rows one shape"),
+}
+
+
+@pytest.mark.parametrize("case", NO_ARRAYS)
+def test_what_is_no_array_is_refused_without_a_read(case):
+    make, words = NO_ARRAYS[case]
+    with pytest.raises(SpecError, match=words):
+        fb.from_arrays(make())

@@ -14,7 +14,7 @@ An opaque row is a row viewed as one item of a void dtype. Such items need no al
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from os import PathLike
 from typing import Any, TypeAlias
@@ -280,17 +280,34 @@ def as_array(leaf: Any, name: str) -> Array:
             "several columns: columns={'x': ['a', 'b'], 'y': 'label'}."
         )
     else:
+        _refuse_loader(leaf, name)
         try:
             array = np.asarray(leaf)
         except ValueError as error:
+            why = str(error).rstrip(".")
             raise SpecError(
-                f"{name!r} is not an array: {error}. Give all rows one shape, or use from_source() and "
-                "batch(..., pad=0)."
+                f"{name!r} is not an array: {why}. Give all rows one shape, or use from_source() and batch(..., pad=0)."
             ) from error
     if array.ndim == 0:
         hint = " Use from_files() to read files." if isinstance(leaf, str | PathLike) else ""
         raise SpecError(f"{name!r} is a single value, {array!r}. Pass an array with rows along its first axis.{hint}")
     return array
+
+
+def _refuse_loader(leaf: Any, name: str) -> None:
+    """Raise SpecError for a loader of batches or rows, which NumPy would read completely, or take for one value."""
+    kind = type(leaf)
+    if any(base.__name__ == "PyDataset" for base in kind.__mro__):
+        raise SpecError(f"{name!r} is a PyDataset of Keras, which has batches. Write from_batches(dataset).")
+    if kind.__module__.startswith("forebay.") and hasattr(kind, "__iter__"):
+        raise SpecError(f"{name!r} is a {kind.__name__} of Forebay already. Leave from_arrays() out.")
+    is_array = any(hasattr(kind, method) for method in ("__array__", "__array_interface__", "__dlpack__"))
+    if is_array or not hasattr(kind, "__iter__") or hasattr(kind, "__getitem__") or isinstance(leaf, Collection):
+        return
+    raise SpecError(
+        f"{name!r} is a {kind.__name__}, not an array. Write from_batches(loader) if it yields batches, or "
+        "from_generator(function) with a function that returns it if it yields rows."
+    )
 
 
 def can_change(array: Array) -> bool:

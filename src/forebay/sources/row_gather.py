@@ -9,7 +9,6 @@ The pure wheel, and an installation without a compiler, lack the library. The ca
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,17 @@ import numpy as np
 
 from forebay.core.source import MemoryExtent
 from forebay.core.spec import Array
+from forebay.sources.c_functions import address_of, load_function
 
 __all__ = ["LIBRARY_FILE", "RowGather", "load_library"]
 
 LIBRARY_FILE = Path(__file__).with_name("gather_rows.so")  # built with the wheel
 
 
-@cache
 def load_library() -> Any:
     """Return the C function, or None without a compiled library."""
-    try:
-        function = ctypes.CDLL(str(LIBRARY_FILE)).forebay_gather_rows
-    except (OSError, AttributeError):  # not compiled, or compiled for another machine or version
-        return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    function.argtypes, function.restype = (pointer, number, pointer, number, pointer, number), number
-    return function
+    return load_function(LIBRARY_FILE, "forebay_gather_rows", pointer, number, pointer, number, pointer, number)
 
 
 class RowGather:
@@ -53,14 +47,10 @@ class RowGather:
         if not out.flags.c_contiguous or out.nbytes != len(rows) * self._row_nbytes:
             raise ValueError(f"{len(rows)} rows of {self._row_nbytes} bytes do not fit into {out.nbytes} bytes.")
         numbers = np.ascontiguousarray(rows, np.int64)
-        arguments = _address(out), self._row_nbytes, _address(numbers), len(numbers), _address(self._parts)
+        arguments = address_of(out), self._row_nbytes, address_of(numbers), len(numbers), address_of(self._parts)
         gathered = load_library()(*arguments, len(self._parts))
         if gathered != len(numbers):
             raise IndexError(f"there is no row {numbers[gathered]}.")
 
     def __reduce__(self) -> Any:
         raise TypeError("a RowGather has addresses of this process. Pickle the arrays, and make it again.")
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])

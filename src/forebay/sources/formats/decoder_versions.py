@@ -2,6 +2,8 @@
 
 from contextlib import suppress
 
+from forebay.sources.formats.pixel_resize import load_resize
+
 __all__ = ["decoder_versions"]
 
 
@@ -19,6 +21,7 @@ def decoder_versions(decoder: str) -> dict[str, str]:
             import simplejpeg
 
             versions["simplejpeg"] = str(simplejpeg.__version__)
+            versions["resize_pixels"] = "missing" if load_resize() is None else "1"
     if decoder not in ("pillow", "simplejpeg"):
         with suppress(ImportError):
             import cv2

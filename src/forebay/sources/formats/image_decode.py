@@ -36,7 +36,6 @@ __all__ = [
     "max_pixels",
     "open_encoded",
     "read_orientation",
-    "resize_pixels",
 ]
 
 EncodedImage: TypeAlias = Path | bytes  # a file, or the content of a file
@@ -273,11 +272,6 @@ def _renew_lock() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
-
-
-def resize_pixels(pixels: Array, size: tuple[int, ...]) -> Array:
-    """Return an image, a uint8 array, resized to (width, height)."""
-    return np.asarray(Image.fromarray(pixels).resize((size[0], size[1]), Image.Resampling.BILINEAR))
 
 
 def max_pixels() -> float:

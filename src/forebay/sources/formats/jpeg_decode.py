@@ -1,4 +1,4 @@
-"""Decoding of JPEG images with simplejpeg (libjpeg-turbo), and resizing with OpenCV or Pillow.
+"""Decoding of JPEG images with simplejpeg (libjpeg-turbo), and resizing with OpenCV, `pixel_resize` or Pillow.
 
 libjpeg-turbo decodes at n/8 of the size, which takes less time for large images and removes frequencies that the
 resized image cannot show. All three libraries release the GIL. OpenCV is fast, but no extra installs it, because its
@@ -26,9 +26,9 @@ from forebay.sources.formats.image_decode import (
     max_pixels,
     open_encoded,
     read_orientation,
-    resize_pixels,
 )
 from forebay.sources.formats.image_options import ImageOptions
+from forebay.sources.formats.pixel_resize import load_resize, resize_into
 
 __all__ = ["JpegDecoder", "make_image_decoder"]
 
@@ -97,7 +97,8 @@ class JpegDecoder(ImageDecoder):
 
     @property
     def decision(self) -> Decision:
-        method = "OpenCV, linear" if self._uses_opencv else "Pillow, bilinear, antialiased"
+        library = "Pillow" if load_resize() is None else "resize_pixels.c"
+        method = "OpenCV, linear" if self._uses_opencv else f"{library}, bilinear, antialiased"
         resize = self._explain_resize("nearest" if self.takes_nearest else method)
         choice = "opencv" if self._uses_opencv else "simplejpeg"
         may_resize_faster = resize and not self._uses_opencv and not self.takes_nearest
@@ -184,10 +185,10 @@ class JpegDecoder(ImageDecoder):
         image = self._simplejpeg.decode_jpeg(data, colorspace, min_height=height, min_width=width)
         if self._options.resize == "crop":
             image = image[crop_to_aspect_ratio(image.shape[:2], target, self._options.short_side)]
-        if image.shape[2] == 1:  # both libraries drop an axis of length 1
-            image, out = image[..., 0], out[..., 0]
         if self._cv2 is None:
-            out[...] = resize_pixels(image, out.shape[1::-1])
+            resize_into(image, out)
+        elif image.shape[2] == 1:  # OpenCV drops an axis of length 1
+            self._resize_into(self._cv2, image[..., 0], out[..., 0])
         else:
             self._resize_into(self._cv2, image, out)
 
