@@ -108,7 +108,7 @@ class JaxDeviceHandOff(JaxHandOff):
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         try:
-            # `jax.numpy.zeros` compiles a function for each size, which takes 36 ms; an upload of 38 MB takes 5 ms (H200).
+            # `jax.numpy.zeros` compiles a function for each size, which takes 36 ms. An upload of 38 MB takes 5 ms.
             is_small = nbytes <= _UPLOADED_NBYTES
             zeros = np.zeros(nbytes, np.uint8) if is_small else jax.numpy.zeros(nbytes, np.uint8, device=self._device)
             owner = jax.device_put(zeros, self._device)
