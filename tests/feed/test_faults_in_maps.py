@@ -116,3 +116,24 @@ def test_close_waits_only_for_the_batches_that_a_slow_map_has_begun():
     next(iter(feed))
     feed.close()
     assert len(begun) < 5000  # not all 10,000, which would take minutes
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_error_in_the_first_batch_has_its_row_numbers(shuffle):
+    def fail(row):
+        raise FileNotFoundError(str(row))
+
+    rows = fb.from_arrays(np.arange(100))
+    pipeline = rows.shuffle(seed=1) if shuffle else rows
+    first = next(pipeline.batch(16).feed("numpy"))[:8].tolist()
+    with pytest.raises(FileNotFoundError) as caught:
+        pipeline.map(fail).batch(16).feed("numpy")
+    numbers = ", ".join(map(str, first))
+    assert caught.value.__notes__[-1] == f"while the feed started, for the first batch (rows {numbers}, ...)"
+
+
+def test_an_error_in_the_first_rows_of_a_stream_names_the_first_batch():
+    rows = fb.from_generator(lambda: iter(range(5)))
+    with pytest.raises(ZeroDivisionError) as caught:
+        rows.map(lambda row: 1 // int(row)).batch(2).feed("numpy")
+    assert caught.value.__notes__[-1] == "while the feed started, for the first batch"

@@ -21,6 +21,7 @@ from forebay.transforms.padding import RaggedFields, RowList, Unpadded, pad_rows
 
 __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
 
+MAX_SHOWN_ROWS = 8  # of the first batch in an error message
 MAX_SAMPLE_TRIES = 100  # batches that may have no readable row before one that has
 
 
@@ -59,7 +60,12 @@ def infer_specs(pipeline: PipelineDescription, transforms: Sequence[Transform]) 
     stages, inferred = [(pipeline.input_specs, structure)], []
     for number, transform in enumerate(transforms):
         context = BatchContext.of_sample(len(leaves[0]))
-        leaves, structure = apply_all([transform], leaves, structure, context, first=number)
+        try:
+            leaves, structure = apply_all([transform], leaves, structure, context, first=number)
+        except Exception as error:
+            if has_map:
+                error.add_note(f"while the feed started, for {_describe_first_batch(pipeline, len(leaves[0]))}")
+            raise
         inferred.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
         stages.append((tuple(_spec_of(leaf, padded=is_padded) for leaf in leaves), structure))
     for spec, name in zip(stages[-1][0], structure.paths, strict=True):
@@ -100,6 +106,15 @@ def _first_batch(pipeline: PipelineDescription) -> list[Any]:
         return pad_rows(source.gather_rows(_row_numbers(pipeline.order, 0, count)), names, pad)
     leaves = _first_readable_rows(source, pipeline.order, count)
     return leaves if pad is None else pad_rows(list(zip(*leaves, strict=True)), names, pad)
+
+
+def _describe_first_batch(pipeline: PipelineDescription, count: int) -> str:
+    """Return the row numbers of the first batch, for an error message."""
+    if pipeline.order is None or (pipeline.batching is not None and pipeline.batching.tokens is not None):
+        return "the first batch"
+    numbers = _row_numbers(pipeline.order, 0, min(count, MAX_SHOWN_ROWS)).tolist()
+    shown = ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")
+    return f"the first batch (rows {shown})"
 
 
 def _first_readable_rows(source: AbstractSource, order: Order, count: int) -> list[Any]:
