@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests.support.run_python import TERMINAL, run_python
 
+from forebay.cli import demo
 from forebay.cli.main import main
 
 
@@ -54,6 +55,16 @@ def test_demo_fits_into_80_columns():
     assert "A feed to " in done.stdout
     assert "forebay doctor  train.py" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+def test_demo_without_a_framework_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(demo, "find_framework", lambda: None)
+    monkeypatch.setattr(demo, "_measure", lambda data, path: ({"a loader": 1.0}, []))
+    done = run_here("demo")
+    words = " ".join(done.stdout.split())
+    assert done.returncode == 0
+    assert "to feed one and to profile a script, the demo needs torch, jax or tensorflow" in words
+    assert "Run pip install torch, then run forebay demo again." in words
 
 
 @pytest.mark.long

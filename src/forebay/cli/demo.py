@@ -16,7 +16,7 @@ from rich.table import Table
 
 import forebay as fb
 from forebay.cli.console import error_console, print_json, report_progress, result_console
-from forebay.cli.demo_doctor import FRAMEWORK_BATCH, SCRIPTS, feed_framework, find_framework, run_doctor
+from forebay.cli.demo_doctor import FRAMEWORK_BATCH, feed_framework, find_framework, run_doctor
 from forebay.core.spec import Array, format_nbytes
 from forebay.errors import ForebayError
 
@@ -147,8 +147,10 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
 def _print_feed_result(result: dict[str, Any] | None) -> None:
     console = result_console()
     if result is None:
-        names = ", ".join(SCRIPTS)
-        console.print(f"\nNone of {names} can be used, so the demo shows no batches of a framework.")
+        console.print(
+            "\n[bold]No framework[/]: to feed one and to profile a script, the demo needs torch, jax or tensorflow, and "
+            "can use none of them. Run [bold]pip install torch[/], then run [bold]forebay demo[/] again."
+        )
         return
     console.print(
         f"\n[bold]A feed to {result['framework']}[/] on {result['device']}: every batch is a {result['batch_type']}."
@@ -161,6 +163,8 @@ def _print_doctor(framework: str | None, report: str) -> None:
     if report:
         console.print(f"\n[bold]The doctor[/] profiles any training script. Here it has run a script of {framework}:")
         console.print(report.rstrip(), markup=False)
-    elif framework is not None:
+    elif framework is None:
+        console.print("\nThe doctor profiles any training script and names the line that slows it down.")
+    else:
         console.print("\nThe doctor could not profile the script of the demo. Run it on your own script.")
     console.print("\nNext: [bold]forebay doctor YOUR_SCRIPT.py[/], [bold]forebay plan YOUR.npy --batch 256[/].")
