@@ -81,7 +81,9 @@ def test_the_document_fits_the_schema_and_has_no_samples(diagnosis):
         ({"foreign_cores": 0.4}, 0, ""),
         ({"foreign_cores": None}, 0, ""),
         ({}, 0, ""),
-        ({"foreign_cores": 1.25}, 2, ""),  # the worker processes of the script count too
+        ({"foreign_cores": 1.25}, 2, ""),  # an old capture: the worker processes of the script count too
+        ({"foreign_cores": 1.75, "worker_cores": 0.5}, 2, "other programs used 1.2 of 2 cores while steps were timed"),
+        ({"foreign_cores": 1.75, "worker_cores": 1.5}, 2, ""),
     ],
 )
 def test_the_report_says_that_other_programs_used_the_cores(facts, workers, note):

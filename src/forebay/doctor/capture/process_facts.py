@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forebay.core.machine import Machine
+from forebay.doctor.capture.descendants import descendant_cpu_seconds
 from forebay.doctor.capture.memory_samples import tensorflow_context, tensorflow_memory_limits
 
 if sys.platform != "win32":
@@ -67,7 +68,9 @@ class BusyCoreMeter:
     def __init__(self) -> None:
         self.busy_cores: float | None = None  # of all threads of this process; None before `stop` or `measure`
         self.foreign_cores: float | None = None  # of other processes, also of its children; None if unknown
+        self.worker_cores: float | None = None  # of its children and their children; None if unknown
         self._started: _CpuTimes | None = None
+        self._workers_started: float | None = None  # CPU seconds of its children at the start
         self._readings: list[tuple[int, _CpuTimes]] = []
         self._next_time = 0
 
@@ -78,12 +81,17 @@ class BusyCoreMeter:
             self._readings.append((now, _read_cpu_times()))
 
     def start(self) -> None:
+        self._workers_started = descendant_cpu_seconds()
         self._started = _read_cpu_times()
 
     def stop(self) -> None:
         """End the measurement that `start` has begun."""
         if self._started is not None:
-            self._set(self._started, _read_cpu_times())
+            end, workers = _read_cpu_times(), descendant_cpu_seconds()
+            self._set(self._started, end)
+            seconds = end.now - self._started.now
+            if workers is not None and self._workers_started is not None and seconds > 0:
+                self.worker_cores = max(0.0, (workers - self._workers_started) / seconds)
 
     def measure(self, start: int, end: int) -> None:
         """Use the readings from `start` to `end` (nanoseconds), unless unprofiled steps were measured."""

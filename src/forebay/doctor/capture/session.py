@@ -148,7 +148,7 @@ class Session:
             facts=process_facts()
             | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus}
             | {"busy_cores": self._busy_cores.busy_cores, "other_cores": self._other_cores()}
-            | {"foreign_cores": self._busy_cores.foreign_cores}
+            | {"foreign_cores": self._busy_cores.foreign_cores, "worker_cores": self._busy_cores.worker_cores}
             | {"arithmetic": self._arithmetic.facts, "kernels": self._arithmetic.kernels}
             | {"script": self._excerpt() if text else {}},
             rank=detect_process_rank(),

@@ -129,6 +129,7 @@ _FACTS = record(
         "busy_cores": optional(number(0)),
         "other_cores": optional(number(0)),
         "foreign_cores": optional(number(0)),
+        "worker_cores": optional(number(0)),
         "memory": optional(list_of(_MEMORY, max_length=1000)),
         "gauges": optional(list_of(_GPU, max_length=1000)),
         "arithmetic": optional(record({"flops_per_step": number(0, MAX_FLOPS)}, {"source": text})),

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CaptureView
@@ -10,7 +11,14 @@ from forebay.doctor.analyse.memory import DataCopies, MemoryLevel, memory_usage
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent
 
-__all__ = ["describe_data_copies", "describe_gpu", "describe_gpus", "describe_memory", "describe_other_programs"]
+__all__ = [
+    "cores_of_other_programs",
+    "describe_data_copies",
+    "describe_gpu",
+    "describe_gpus",
+    "describe_memory",
+    "describe_other_programs",
+]
 
 # `describe_memory` omits the copies of an array, and the graph constants, if they occupy fewer bytes in total. The HTML
 # page does not omit them.
@@ -54,14 +62,24 @@ def _format_place(place: str, times: int) -> str:
 def describe_other_programs(view: CaptureView) -> str:
     """State how many cores other programs used, without a full stop; empty if few, or if it is unknown.
 
-    Worker processes of a loader would count as other programs, so the result is empty for a script that has some.
+    In captures without `worker_cores`, the workers of a loader count as other programs. The result is then empty for a
+    script that has some.
     """
-    foreign, cores = view.capture.facts.get("foreign_cores"), view.capture.machine.get("cores") or 1
     has_workers = any(workers for site in view.sites_of(EventKind.INPUT) for workers in site.values("workers"))
-    if not isinstance(foreign, int | float) or has_workers or foreign < MIN_FOREIGN_SHARE * cores:
+    facts = view.capture.facts
+    used = cores_of_other_programs(facts, view.capture.machine)
+    if not used or (has_workers and facts.get("worker_cores") is None):
         return ""
-    used = f"other programs used {foreign:.1f} of {format_count(int(cores), 'core')} while steps were timed"
-    return f"{used}; without them, step times and gains may be different"
+    return f"other programs used {used} while steps were timed; without them, step times and gains may be different"
+
+
+def cores_of_other_programs(facts: dict[str, Any], machine: dict[str, Any]) -> str:
+    """Return how many cores other programs used, such as "1.5 of 2 cores"; empty if few, or if it is unknown."""
+    foreign, workers, cores = facts.get("foreign_cores"), facts.get("worker_cores"), machine.get("cores") or 1
+    if not isinstance(foreign, int | float) or not isinstance(cores, int | float):
+        return ""
+    others = foreign - (workers if isinstance(workers, int | float) else 0.0)
+    return f"{others:.1f} of {format_count(int(cores), 'core')}" if others >= MIN_FOREIGN_SHARE * cores else ""
 
 
 def describe_gpus(view: CaptureView) -> list[str]:
