@@ -22,6 +22,7 @@ from forebay.doctor.analyse.phases import PHASES
 from forebay.doctor.analyse.steps import REST
 from forebay.doctor.diagnosis.diagnose import MIN_SHARE, RUN_RULES, SEVERE_SHARE
 from forebay.doctor.report.document import SCHEMA_VERSION
+from forebay.doctor.report.side_notes import cores_of_other_programs
 from forebay.errors import CaptureError
 
 __all__ = ["Comparison", "TimeChange", "compare", "read_document"]
@@ -58,7 +59,12 @@ _DOCUMENT = record(
         "machine": mapping_of(any_value),
         "versions": mapping_of(any_value),
     },
-    {"script": text, "mean_step_seconds": optional(_SECONDS), "gpus": list_of(record({"name": text}), max_length=1000)},
+    {
+        "script": text,
+        "mean_step_seconds": optional(_SECONDS),
+        "gpus": list_of(record({"name": text}), max_length=1000),
+        "facts": mapping_of(any_value),
+    },
 )
 _HINT = "Write a document with `forebay doctor --json FILE train.py`."
 # --fail-on of the command -> the second run is worse if its steps are longer by at least this share.
@@ -106,6 +112,15 @@ class Comparison:
         if not before or not after or not any(finding["rule"] in RUN_RULES for finding in findings):
             return None
         return TimeChange("the mean of all steps", before, after)
+
+    @property
+    def other_programs(self) -> tuple[str, str]:
+        """The cores that other programs used in each run, such as "1.5 of 2 cores"; empty if few, or if unknown."""
+        before, after = (
+            cores_of_other_programs(document.get("facts") or {}, document["machine"])
+            for document in (self.before, self.after)
+        )
+        return before, after
 
     @property
     def is_significant(self) -> bool:
@@ -159,12 +174,19 @@ def compare(before: Document, after: Document) -> Comparison:
         before,
         after,
         TimeChange("a step", before["step_seconds"], after["step_seconds"]),
-        _part_changes(before["parts_seconds"], after["parts_seconds"]),
+        _part_changes(_scaled_parts(before), _scaled_parts(after)),
         tuple(resolved),
         tuple(new),
         tuple(remaining),
         tuple(_environment_differences(before, after)),
     )
+
+
+def _scaled_parts(document: Document) -> dict[str, float]:
+    """Return the parts of a step; together they take `step_seconds`, also in documents of version 0.1."""
+    parts: dict[str, float] = document["parts_seconds"]
+    total = sum(parts.values())
+    return {name: seconds * document["step_seconds"] / total for name, seconds in parts.items()} if total else parts
 
 
 def _part_changes(before: dict[str, float], after: dict[str, float]) -> tuple[TimeChange, ...]:

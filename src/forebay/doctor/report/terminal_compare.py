@@ -57,6 +57,8 @@ def _render_step(comparison: Comparison, width: int) -> Iterator[Text]:
         omitted = len(comparison.differences) - MAX_DIFFERENCES
         sentence = f"The environment differs too: {differences}{f'; and {omitted} more' if omitted > 0 else ''}."
         yield from wrap_lines(Text(to_one_line(sentence), style="yellow"), width)
+    if any(comparison.other_programs):
+        yield from wrap_lines(Text(_describe_other_programs(*comparison.other_programs), style="yellow"), width)
     yield Text()
     # The three columns of times take 34 characters: 11 + 11 + 12.
     yield Text(f"{'  part of a step':<{width - 34}}{'before':>11}{'after':>11}{'change':>12}", style="dim")
@@ -67,6 +69,12 @@ def _render_step(comparison: Comparison, width: int) -> Iterator[Text]:
     yield _render_row(comparison.step, smallest, width, style="bold")
     if comparison.mean_step is not None:
         yield _render_row(comparison.mean_step, smallest, width, style="bold")
+
+
+def _describe_other_programs(before: str, after: str) -> str:
+    """State the cores that other programs used in one or both runs."""
+    runs = " and ".join(f"{used} {when}" for used, when in ((before, "before"), (after, "after")) if used)
+    return f"Other programs used {runs}: the difference may be theirs."
 
 
 def _render_headline(comparison: Comparison) -> Text:
@@ -91,10 +99,10 @@ def _render_row(change: TimeChange, smallest: float, width: int, *, style: str =
 
 def _render_findings(comparison: Comparison, width: int) -> Iterator[Text]:
     resolved, added = ([(finding, "") for finding in group] for group in (comparison.resolved, comparison.new))
-    yield from _render_group(("resolved finding", "No finding is resolved"), resolved, "green", width)
-    yield from _render_group(("new finding", "No finding is new"), added, "bright_red", width)
+    yield from _render_group(("resolved finding", "No finding is only in the first run."), resolved, "green", width)
+    yield from _render_group(("new finding", "No finding is only in the second run."), added, "bright_red", width)
     remaining = [(new, f"{format_seconds(old['seconds_per_step'])} -> ") for old, new in comparison.remaining]
-    yield from _render_group(("remaining finding", "No finding remains"), remaining, "yellow", width)
+    yield from _render_group(("remaining finding", "No finding is in both runs."), remaining, "yellow", width)
 
 
 def _render_group(
