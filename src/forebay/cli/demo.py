@@ -148,8 +148,8 @@ def _print_feed_result(result: dict[str, Any] | None) -> None:
     console = result_console()
     if result is None:
         console.print(
-            "\n[bold]No framework[/]: to feed one and to profile a script, the demo needs torch, jax or tensorflow, and "
-            "can use none of them. Run [bold]pip install torch[/], then run [bold]forebay demo[/] again."
+            "\n[bold]No framework[/]: to feed one and to profile a script, the demo needs torch, jax or tensorflow, "
+            "and can use none of them. Run [bold]pip install torch[/], then run [bold]forebay demo[/] again."
         )
         return
     console.print(
