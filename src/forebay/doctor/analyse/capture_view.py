@@ -7,6 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from forebay.doctor.analyse.device_view import DeviceView, build_device_view
+from forebay.doctor.analyse.queue_waits import separate_queue_waits
 from forebay.doctor.analyse.step_parts import split_recorded_step
 from forebay.doctor.analyse.steps import Steps, find_steps, waits_in_bursts
 from forebay.doctor.analyse.typical_step import split_step, split_typical_step, step_weights
@@ -58,7 +59,7 @@ class CaptureView:
     """A capture and the values that the rules derive from it. Most values are computed once, at first use."""
 
     def __init__(self, capture: Capture) -> None:
-        self.capture = capture
+        self.capture = separate_queue_waits(capture)
 
     @cached_property
     def steps(self) -> Steps | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.analyse.queue_waits import QUEUE_WAIT
 from forebay.doctor.predict.cure_changes import remove_waits_of_line
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
@@ -16,8 +17,8 @@ __all__ = ["examine", "recognises"]
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop synchronises at this site."""
-    return site.in_loop
+    """Whether the loop synchronises at this site. A wait for a place in the queue of JAX cannot be left out."""
+    return site.in_loop and site.api != QUEUE_WAIT
 
 
 def examine(view: RuleView) -> Iterator[Finding]:

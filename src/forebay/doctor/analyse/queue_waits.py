@@ -1,0 +1,73 @@
+"""Waits of uploads for computation that the loop has queued before. They are no cost of the uploads.
+
+On the CPU, JAX computes in its own threads, and runs at most some computations at a time ahead of them. A loop that
+reads nothing back fills this queue. From then on, the next call that needs a place in it waits, whichever call this is:
+`jnp.array` of a small batch may take as long as the computation of a step.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.events import EventKind, LedgerEvent
+
+__all__ = ["QUEUE_WAIT", "separate_queue_waits"]
+
+QUEUE_WAIT = "wait for computation"  # API name of the waits
+FASTEST = 3  # the duration of an upload without a wait is that of the third-fastest one; the fastest may be an outlier
+VARIATION = 2  # times this duration; a longer upload has waited
+MIN_EVENTS = 8  # uploads of equal size on one line; of fewer, the duration without a wait is unknown
+MIN_WAIT_SHARE = 0.5  # of the time of these uploads; a smaller excess may come from other programs
+
+
+def separate_queue_waits(capture: Capture) -> Capture:
+    """Return a capture whose uploads end where their wait begins. Each wait becomes an event of its own.
+
+    Without JAX, or with a GPU, return the capture itself.
+    """
+    frameworks = capture.facts.get("frameworks") or {}
+    has_gpu = any(facts.get("gpus") for facts in frameworks.values())
+    if "jax" not in frameworks or has_gpu or capture.device is not None:
+        return capture
+    own_ns = {index: own for group in _groups(capture.events) for index, own in _own_nanoseconds(group)}
+    if not own_ns:
+        return capture
+    events: list[LedgerEvent] = []
+    for index, event in enumerate(capture.events):
+        if index not in own_ns:
+            events.append(event)
+            continue
+        middle = event.start + own_ns[index]
+        wait = LedgerEvent(EventKind.SYNC, QUEUE_WAIT, event.line, event.thread, middle, event.end)
+        events += [event._replace(end=middle), wait]
+    return replace(capture, events=tuple(events))
+
+
+def _groups(events: Iterable[LedgerEvent]) -> Iterator[list[tuple[int, LedgerEvent, bool]]]:
+    """Yield the uploads of each line, call and size: the index, the upload, and whether it may wait.
+
+    It may wait if the thread has called a compiled function since its last wait for a result.
+    """
+    groups: dict[tuple[object, ...], list[tuple[int, LedgerEvent, bool]]] = {}
+    has_queued: dict[int, bool] = {}  # by thread
+    for index, event in enumerate(events):
+        if event.kind == EventKind.UPLOAD:
+            group = groups.setdefault((*event.site, event.thread, event.nbytes), [])
+            group.append((index, event, has_queued.get(event.thread, False)))
+        elif event.kind in (EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC):
+            has_queued[event.thread] = event.kind == EventKind.RUN
+    yield from groups.values()
+
+
+def _own_nanoseconds(group: list[tuple[int, LedgerEvent, bool]]) -> list[tuple[int, int]]:
+    """Return the index and the own duration of each upload that has waited."""
+    durations = sorted(event.end - event.start for _, event, _ in group)
+    if len(durations) < MIN_EVENTS:
+        return []
+    longest = VARIATION * durations[FASTEST - 1]
+    waiting = [(index, event.end - event.start) for index, event, may_wait in group if may_wait]
+    excess = sum(max(0, duration - longest) for _, duration in waiting)
+    if excess < MIN_WAIT_SHARE * sum(duration for _, duration in waiting) or not excess:
+        return []
+    # A wait leaves the usual duration, not the longest one.
+    return [(index, durations[FASTEST - 1]) for index, duration in waiting if duration > longest]
