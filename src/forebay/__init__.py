@@ -27,6 +27,7 @@ from forebay.pipeline.constructors import (
 from forebay.pipeline.familiar_words import reject_attribute as _reject_attribute
 from forebay.pipeline.pipeline import Pipeline
 from forebay.transforms.augmentations import flip, normalize
+from forebay.transforms.center_crop import center_crop
 from forebay.transforms.color_jitter import color_jitter
 from forebay.transforms.ops import cast, one_hot, scale
 from forebay.transforms.resized_crop import random_resized_crop
@@ -40,6 +41,7 @@ __all__ = [
     "__version__",
     "all_finite",
     "cast",
+    "center_crop",
     "color_jitter",
     "concat",
     "flip",

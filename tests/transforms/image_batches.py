@@ -13,6 +13,7 @@ __all__ = ["AUGMENTATIONS", "augmentations", "host_batch", "image_batches", "par
 AUGMENTATIONS = {
     "crop": fb.random_resized_crop((9, 7)),
     "large crop": fb.random_resized_crop((40, 33), scale=(0.5, 1), ratio=(0.2, 5)),
+    "centre": fb.center_crop(1),
     "flip": fb.flip(0.5, 0.5),
     "jitter": fb.color_jitter(0.6, 0.6, 0.6, 0.4),
     "contrast": fb.color_jitter(contrast=0.9),
