@@ -15,7 +15,10 @@ _PREFETCH = "Forebay prefetches batches by itself; `explain()` of a feed shows h
 _TO_DEVICE = "A feed brings batches to the device. Write pipeline.feed('torch', device='cuda')."
 _THREADS = "Forebay chooses the number of threads; `explain()` of a feed shows it. Leave the argument out."
 _WORKERS = f"{_THREADS} For a map of pure Python code, write map(function, where='process', workers=4)."
-_WORKERS_OF_MAP = f"{_PREFETCH.replace('prefetch()', 'it')} For a map of pure Python code, write map(function, where='process', workers=4)."
+_WORKERS_OF_MAP = (
+    "Forebay prefetches batches by itself. Leave it out. For a map of pure Python code, write map(function, "
+    "where='process', workers=4)."
+)
 _PINNED = "Forebay page-locks host memory by itself if batches go to a GPU. Leave the argument out."
 _SHUFFLE = "Forebay shuffles all rows, not a buffer. Write shuffle(seed=0); for a stream, shuffle(window='64MB')."
 _DESCRIBE_FIRST = "A pipeline describes this before feed(). Call it there: pipeline"
