@@ -10,6 +10,7 @@ from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.emulation import Verification
 from forebay.doctor.predict.machines import gpu_name
 from forebay.doctor.predict.simulate import Prediction
+from forebay.doctor.rules.examples import mark_examples
 from forebay.doctor.rules.finding import Finding
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.registry import RULES, load_rule, view_for_rules
@@ -78,7 +79,7 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     failures: list[str] = []
     for rule in rules:
         try:
-            candidates += load_rule(rule).examine(view)
+            candidates += (mark_examples(view, finding) for finding in load_rule(rule).examine(view))
         except Exception as error:  # a failing rule must not stop the others
             failures.append(f"rule {rule} failed: {type(error).__name__}: {error}")
     simulation = _build_simulation(view, failures)

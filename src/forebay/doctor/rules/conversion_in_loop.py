@@ -18,6 +18,7 @@ from forebay.doctor.predict.upload_cure_changes import (
 )
 from forebay.doctor.rules import joined_arrays
 from forebay.doctor.rules.edits import is_fitted
+from forebay.doctor.rules.examples import EXAMPLE
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_feed, fit_line, has_excerpt, list_dtype, uses_read_values
 from forebay.doctor.rules.function_edits import prefetch_call, stack_slices
@@ -86,7 +87,7 @@ def _cures(view: CaptureView, site: CallSite) -> list[Cure]:
     fitted = [cure for cure in cures if is_fitted(cure.code)]
     if fitted or not has_excerpt(view, site.line):
         return fitted or cures
-    return [replace(cure, code=f"{_EXAMPLE}\n{cure.code}") for cure in cures]
+    return [replace(cure, code=f"{EXAMPLE}\n{cure.code}") for cure in cures]
 
 
 def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
@@ -188,9 +189,6 @@ def _slows_down(view: CaptureView, site: CallSite) -> bool:
 def _is_short(view: CaptureView, site: CallSite) -> bool:
     """Whether a step and its batch are so small that another thread of Python costs more than it saves."""
     return view.step_seconds < SHORT_STEP_SECONDS and nbytes_per_call(site) < SMALL_BATCH_NBYTES
-
-
-_EXAMPLE = "# An example: put in the names and shapes of the script."
 
 
 _TF_DATA_CODE = (
