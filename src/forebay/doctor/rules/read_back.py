@@ -12,6 +12,7 @@ from forebay.doctor.analyse.framework import feed_framework, framework_of, is_as
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import remove_waits_of_line
 from forebay.doctor.rules import keras_steps
+from forebay.doctor.rules.edits import is_fitted
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_more_steps, fit_read
 from forebay.doctor.rules.precedence import RuleView
@@ -69,8 +70,16 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     if framework not in _SUM_CODE:  # Keras runs the loop, so the script cannot sum in it
         return (readback_cure,)
     code = fit_read(view, site, later=False) or _SUM_CODE[framework]
-    title = "sum on the device, read every hundredth step"
-    return Cure(title, code, READ_BASIS, remove_waits_of_line(view, site)), readback_cure
+    return Cure(_few_reads_title(code), code, READ_BASIS, remove_waits_of_line(view, site)), readback_cure
+
+
+def _few_reads_title(code: str) -> str:
+    """Return the title of the cure that reads a value in a few steps only. It says what the code does."""
+    if not is_fitted(code):
+        return "sum on the device, read every hundredth step"
+    if "% 100" in code:
+        return "read the value every hundredth step"
+    return "keep the values on the device, read them after the loop"
 
 
 def _other_waits(view: RuleView, site: CallSite) -> Iterator[str]:
