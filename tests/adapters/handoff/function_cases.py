@@ -25,6 +25,13 @@ def test_a_feed_inside_a_tf_function_is_refused():
             total()
 
 
+def test_next_of_a_feed_inside_a_tf_function_is_refused():
+    with fb.from_arrays(FLOATS).batch(8).feed("tensorflow") as fed:
+        add_up = tf.function(lambda x: x + tf.reduce_sum(next(fed)), autograph=False)  # it would wrap the error
+        with pytest.raises(FeedError, match=r"inside a tf\.function"):
+            add_up(0.0)
+
+
 def test_an_upload_inside_a_tf_function_is_the_same_tensor_as_outside():
     add_up = tf.function(lambda: tf.reduce_sum(fb.upload_once(FLOATS, to="tensorflow")))
     assert float(add_up()) == pytest.approx(float(tf.reduce_sum(fb.upload_once(FLOATS, to="tensorflow"))))
