@@ -20,10 +20,11 @@ from tests.doctor.report import report_samples as samples
 from tests.support.parsing import parse
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.events import LedgerEvent
 from forebay.doctor.model.formatting import to_one_line
-from forebay.doctor.report.sentences import describe_step_time
+from forebay.doctor.report.sentences import FEW_STEPS, PHASE_SECONDS, describe_step_time
 from forebay.doctor.report.terminal import ROWS, render
 from forebay.doctor.report.terminal_layout import draw_bar, place_left_and_right, wrap_code, wrap_lines
 from forebay.doctor.rules.finding import Cure
@@ -206,6 +207,22 @@ def test_without_room_the_crossings_beside_a_loop_are_omitted():
 )
 def test_the_profiling_overhead_is_always_reported(untraced_ms, message):
     assert message in to_one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
+
+
+def test_few_profiled_steps_have_a_reason():
+    long, short = (to_one_line(render(diagnose(loop(ms=ms, steps=15))).plain) for ms in (900, 10))
+    assert "The cost of profiling was not measured. Steps are long: the doctor profiles up to 50 steps" in long
+    assert "The cost of profiling was not measured: the run ended too early." in short
+    timed = to_one_line(render(diagnose(loop(ms=900, steps=15, untraced=(0.9,) * 5))).plain)
+    assert "). Steps are long: the doctor profiles up to 50 steps, for at most 10 seconds." in timed
+    detector = StepDetector()
+    assert (detector.steps, detector.seconds) == (FEW_STEPS, PHASE_SECONDS)
+
+
+@pytest.mark.parametrize(("untraced_ms", "is_unreliable"), [(8, False), (6, True)])
+def test_parts_are_called_unreliable_if_profiling_cost_much(untraced_ms, is_unreliable):
+    text = to_one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
+    assert ("profiled steps, unreliable: profiling made them 67% slower:" in text) == is_unreliable
 
 
 def test_code_that_is_too_long_for_the_screen_is_cut_with_the_number_of_missing_lines():

@@ -68,3 +68,12 @@ def test_the_evidence_does_not_say_where_a_shorter_line_spends_its_time():
     finding = finding_of((*calling("torch.serialization.save"), StackFrame(0, 5), StackFrame(5, 6)), 60, 30)
     assert finding.line.number == 3
     assert finding.evidence[1:] == ("These steps also execute train.py:5. Usual steps do not.",)
+
+
+@pytest.mark.parametrize(
+    ("uses_mean", "sentence"), [(False, "is a median, so it does not include"), (True, "is a mean, so it includes")]
+)
+def test_the_evidence_says_whether_the_step_time_contains_the_pauses(uses_mean, sentence, monkeypatch):
+    """The step time is a mean if the input comes in bursts."""
+    monkeypatch.setattr(CaptureView, "uses_mean", uses_mean)
+    assert finding_of(FRAMES, 60, 30).evidence[0].endswith(f"The step time {sentence} their cost.")

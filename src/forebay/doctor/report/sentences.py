@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import fmean, median
 
-from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.capture_view import MIN_UNPROFILED, CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.gpu_gauges import leaves_gpu_unused
 from forebay.doctor.analyse.host_lines import run_lines
@@ -48,6 +48,9 @@ __all__ = [
 # A share of the step time. The report mentions profiled steps that are shorter than unprofiled steps by more than this,
 # and the time of steps recorded on the device if it differs from the step time by more than this.
 MAX_DEVIATION = 0.25
+# If profiling made steps longer by more than this share, their parts may not be those of a step without profiling.
+MAX_RELIABLE_OVERHEAD = 0.5
+FEW_STEPS, PHASE_SECONDS = 50, 10  # `capture.step_detector` profiles this many steps, for at most this many seconds
 HEALTHY = "The doctor found nothing that slows this script down"
 MAX_UNCURED_SHARE = 0.5  # of a step; if the host works longer on one line, the report does not call the script healthy
 GPU_UNUSED = "The script computes on the CPU only, although PyTorch sees a GPU; nothing else slows it down"
@@ -193,10 +196,20 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
         return f"No call marks the end of a step, so each group of {end} counts as a step: {step}."
     if view.profiling_overhead is None:
         step = _format_step_time(view, f"{count} profiled steps", f", each ending at {end}")
-        return f"Step time {step}. The cost of profiling was not measured."
+        return f"Step time {step}. The cost of profiling was not measured{_explain_few_steps(view) or '.'}"
     step = _format_step_time(view, f"{len(view.unprofiled_seconds):,} unprofiled steps")
     overhead = _describe_overhead(view, view.profiling_overhead)
-    return f"Step time {step}. {_describe_mean(diagnosis)}{overhead} ({count} steps, each ending at {end})."
+    few = _explain_few_steps(view) or "."
+    return f"Step time {step}. {_describe_mean(diagnosis)}{overhead} ({count} steps, each ending at {end}){few}"
+
+
+def _explain_few_steps(view: CaptureView) -> str:
+    """Say why few steps were profiled, or none was timed without profiling; empty if there were enough."""
+    assert view.steps is not None
+    seconds = (view.steps.end - view.steps.start) / 1e9
+    if len(view.steps) < FEW_STEPS and seconds >= PHASE_SECONDS / 2:
+        return f". Steps are long: the doctor profiles up to {FEW_STEPS} steps, for at most {PHASE_SECONDS} seconds."
+    return "" if len(view.capture.window.untraced) >= MIN_UNPROFILED else ": the run ended too early."
 
 
 def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str:
@@ -232,11 +245,14 @@ def _describe_overhead(view: CaptureView, overhead: float) -> str:
 
 
 def describe_parts(diagnosis: Diagnosis) -> str:
-    """Return the heading of the parts. It names the steps on which they were measured."""
+    """Return the heading of the parts. It names the steps on which they were measured, and doubts about them."""
     device, step = diagnosis.view.device, diagnosis.view.step_seconds
     if device is None:
         count = len(diagnosis.view.steps or ())
-        return f"Parts of a step, from {format_count(count, 'profiled step')}:"
+        overhead = diagnosis.view.profiling_overhead or 0.0
+        doubt = f", unreliable: profiling made them {format_percent(overhead)} slower"
+        doubt = doubt if overhead > MAX_RELIABLE_OVERHEAD else ""
+        return f"Parts of a step, from {format_count(count, 'profiled step')}{doubt}:"
     differs = abs(device.seconds - step) > MAX_DEVIATION * step
     duration = f", which took {format_seconds(device.seconds)} each" if differs else ""
     return f"Parts of a step, from {format_count(len(device), 'step')} recorded on the device{duration}:"

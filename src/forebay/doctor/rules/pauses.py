@@ -171,7 +171,8 @@ def _count(view: CaptureView, pause: Pause) -> str:
 
 def _evidence(view: CaptureView, reported: _Reported) -> Iterator[str]:
     pause = reported.pause
-    yield f"These are {_count(view, pause)}, so the median step time does not include their cost."
+    included = "is a mean, so it includes" if view.uses_mean else "is a median, so it does not include"
+    yield f"These are {_count(view, pause)}. The step time {included} their cost."
     inner = reported.inner_lines[0] if reported.inner_lines else None
     if inner is not None and inner not in reported.lines:
         yield f"This line spends most of its time in {location(view, inner, '')}."
