@@ -19,7 +19,7 @@ from forebay.doctor.capture.hooks.jax.arrays import (
     host_arrays_in,
 )
 from forebay.doctor.capture.hooks.jax.jit import is_tracing
-from forebay.doctor.capture.hooks.pieces import count_pieces, pieces_detail
+from forebay.doctor.capture.hooks.pieces import count_pieces
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import OnReturn, Patches, make_hook
@@ -118,9 +118,8 @@ def _make_join_writer(ledger: Ledger, api: str) -> OnReturn:
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if is_tracing():
             return
-        nbytes, detail = describe_host_data(args[0], first_device(result))
-        detail |= pieces_detail(args[0])
-        ledger.write((EventKind.UPLOAD, api, ledger.lines.current_line()), start, end, nbytes, detail=detail)
+        detail = describe_converted(result, args[0])
+        ledger.write((EventKind.UPLOAD, api, ledger.lines.current_line()), start, end, result.nbytes, detail=detail)
 
     return write
 
