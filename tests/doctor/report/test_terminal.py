@@ -152,6 +152,22 @@ def test_a_split_chain_is_valid_python(width):
     assert ast.dump(parse(dedent("\n".join(lines)))) == ast.dump(parse(source))
 
 
+LOADER = """\
+dl = DataLoader(SIGNSDataset(path, train_transformer), batch_size=params.batch_size, shuffle=True,
+                        num_workers=1,
+                        pin_memory=params.cuda, collate_fn=collate_rows, persistent_workers=True)"""
+LOOP = """\
+for x, y in loader:
+    loss = cross_entropy(model(x), y, weights_of_the_classes, label_smoothing=0.1, reduction="mean")"""
+
+
+@pytest.mark.parametrize(("source", "indentations"), [(LOADER, {0, 24}), (LOOP, {0, 4, 8})])
+def test_continuation_lines_have_the_indentation_of_their_call(source, indentations):
+    lines = [line.plain for line in wrap_code(source, 78, indent=6)]
+    assert ast.dump(parse(dedent("\n".join(lines)))) == ast.dump(parse(source))
+    assert {len(line) - len(line.lstrip()) - 6 for line in lines} == indentations
+
+
 @given(PRINTED.filter(str.strip), st.integers(40, 90))
 def test_the_right_text_ends_at_the_edge(text, width):
     lines = [line.plain for line in place_left_and_right(Text(text), Text("1.5 ms"), width, indent=2, hang=4)]

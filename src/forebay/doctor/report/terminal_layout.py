@@ -13,6 +13,7 @@ __all__ = ["draw_bar", "fit_width", "fit_width_left", "join_lines", "place_left_
 
 _CHAIN_DOT = re.compile(r"(?<=\))\.(?=\w+\()")  # the dot between two calls of a method chain
 _COMMENT_MARK = re.compile(r" *# ")  # the start of a comment line
+_OPENING, _CLOSING = re.compile(r"[(\[{]"), re.compile(r"[)\]}]")
 _EIGHTHS = " ▏▎▍▌▋▊▉"  # the end of a bar, by the number of eighths of a column
 _MEASURING_CONSOLE = Console(width=200, color_system=None)  # Rich needs a console to wrap text; this one prints nothing
 
@@ -42,19 +43,37 @@ def wrap_code(source: str, width: int, *, indent: int) -> Iterator[Text]:
     """Wrap source code.
 
     If a line is too long, its comment becomes the line above, and each call of a method chain gets its own line. Every
-    line of a wrapped comment is a comment.
+    line of a wrapped comment is a comment. Continuation lines have the indentation of the next line of the same call.
+    Without one, they are indented by four more columns than the line.
     """
-    columns = width - indent - 4  # continuation lines of statements are indented by four more columns
-    for line in source.splitlines():
-        for part in _move_comment_up(replace_control_characters(line), columns):
+    columns = width - indent - 4
+    lines_of_source = [replace_control_characters(line) for line in source.splitlines()]
+    for line, line_hang in zip(lines_of_source, _hangs(lines_of_source), strict=True):
+        for part in _move_comment_up(line, columns):
             for code in _split_chain(part, columns):
                 comment = _COMMENT_MARK.match(code)
                 first = comment[0] if comment and len(comment[0]) <= columns // 2 else ""
-                hang = first or " " * 4
+                spaces = line_hang if code == line else _indentation(code) + 4
+                hang = first or " " * (spaces if spaces <= columns // 2 else 4)
                 lines = _wrap(Text(code.removeprefix(first)), width - indent - max(4, len(hang)))
                 for index, piece in enumerate(lines or [Text()]):
                     piece.rstrip()
                     yield Text(" " * indent + (hang if index else first)) + piece if piece else Text()
+
+
+def _hangs(lines: list[str]) -> Iterator[int]:
+    """Yield for each line of code the indentation of its continuation lines."""
+    depth = 0  # number of open brackets
+    for number, line in enumerate(lines):
+        before, depth = depth, max(0, depth + len(_OPENING.findall(line)) - len(_CLOSING.findall(line)))
+        if depth and number + 1 < len(lines):
+            yield _indentation(lines[number + 1])
+        else:
+            yield _indentation(line) + (0 if before else 4)
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _move_comment_up(line: str, columns: int) -> list[str]:
@@ -65,8 +84,7 @@ def _move_comment_up(line: str, columns: int) -> list[str]:
     statement, separator, comment = line.partition("   # ")
     if not statement.strip() or not separator or len(line) <= columns:
         return [line]
-    indentation = len(line) - len(line.lstrip())
-    return [f"{' ' * indentation}# {comment.strip()}", statement.rstrip()]
+    return [f"{' ' * _indentation(line)}# {comment.strip()}", statement.rstrip()]
 
 
 def _split_chain(line: str, columns: int) -> list[str]:
