@@ -31,7 +31,6 @@ jax.tree_util.register_pytree_with_keys(
 )
 
 DLPACK_CUDA = 2  # kDLCUDA, the device type of CUDA in DLPack
-_UPLOADED_NBYTES = 64 << 20  # bytes; JAX makes device memory up to this size from zeros that it uploads
 _WIDE_NBYTES = 8  # smallest item size in bytes of the dtypes that JAX may narrow
 
 
@@ -100,7 +99,6 @@ class JaxDeviceHandOff(JaxHandOff):
         self.index = int(getattr(self._device, "local_hardware_id", None) or 0)
         self._lock = threading.Lock()
         self._import_root = _private_import(self._device) or jax.dlpack.from_dlpack
-        self._add_one = jax.jit(lambda counter: counter + np.uint32(1), donate_argnums=0)
         self._counter: Any = None
         self._pointer = 0  # device address of the counter
         self._replaced_counters: list[Any] = []  # kept, because earlier markers still point to them
@@ -108,10 +106,7 @@ class JaxDeviceHandOff(JaxHandOff):
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         try:
-            # `jax.numpy.zeros` compiles a function for each size, which takes 36 ms. An upload of 38 MB takes 5 ms.
-            is_small = nbytes <= _UPLOADED_NBYTES
-            zeros = np.zeros(nbytes, np.uint8) if is_small else jax.numpy.zeros(nbytes, np.uint8, device=self._device)
-            owner = jax.device_put(zeros, self._device)
+            owner = jax.device_put(jax.numpy.zeros(nbytes, np.uint8, device=self._device), self._device)
             owner.block_until_ready()
         except Exception as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
@@ -135,7 +130,7 @@ class JaxDeviceHandOff(JaxHandOff):
             if self._counter is None:
                 self._counter = jax.device_put(np.zeros((), np.uint32), self._device)
                 self._pointer = int(self._counter.unsafe_buffer_pointer())
-            old_counter, self._counter = self._counter, self._add_one(self._counter)
+            old_counter, self._counter = self._counter, _add_one(self._counter)
             self._value += 1
             if not old_counter.is_deleted():  # JAX did not add in place, for example under jax_debug_nans
                 self._replaced_counters.append(old_counter)
@@ -175,6 +170,11 @@ def _find_trace_check() -> Callable[[], bool]:
 
 
 _is_untraced = _find_trace_check()
+
+
+@partial(jax.jit, donate_argnums=0)
+def _add_one(counter: Any) -> Any:
+    return counter + np.uint32(1)
 
 
 @partial(jax.jit, static_argnums=2)
