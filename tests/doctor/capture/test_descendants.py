@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from forebay.doctor.capture.descendants import descendant_cpu_seconds
+from forebay.doctor.capture.process_facts import descendant_cpu_seconds
 
 TICKS = 100  # per second, as on every Linux
 BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
