@@ -33,7 +33,7 @@ __all__ = ["ComputedRows", "LeafGather", "RowMover"]
 # faster, and would take multiprocessors from the consumer's kernels.
 HOST_READ_BLOCKS = 4
 HOST_READ_BLOCKS_SHORT_ROWS = 8  # more blocks, because a short row does not keep all threads of its team busy
-HOST_READ_BLOCKS_UNALIGNED = 16  # more blocks, because threads read unaligned rows 4 bytes at a time
+HOST_READ_BLOCKS_UNALIGNED = 16  # more blocks, because a team reads one unaligned row at a time
 DEVICE_READ_BLOCKS = 528  # four per multiprocessor of an H200, because the kernel reads fast device memory
 BULK_BLOCKS = 396  # three per multiprocessor of an H200; fewer blocks keep too few bytes in flight
 BULK_THREADS = 32  # one warp; only its first thread works
