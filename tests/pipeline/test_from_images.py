@@ -8,6 +8,7 @@ from PIL import Image
 
 import forebay as fb
 from forebay.errors import ForebayError, SourceError, SpecError
+from forebay.pipeline import explain
 from forebay.testing import SimulatedEngine, SourceTests
 
 CLASSES = ("ant", "bee", "cat")
@@ -105,6 +106,16 @@ def test_explain_names_the_decoder_and_the_resize(folder):
         assert "resizes them to 8 x 9 (OpenCV, linear)" in feed.explain()
     with open_images(folder, decoder="pillow", resize="crop").batch(4).feed("numpy") as feed:
         assert "resizes them to 8 x 9 (bilinear, antialiased), and crops them at the centre" in feed.explain()
+
+
+def test_explain_calls_the_stage_of_the_source_read_and_decode(folder, monkeypatch):
+    monkeypatch.setattr(explain, "MIN_BUSY_SECONDS", 0.0)
+    arrays = fb.from_arrays({"image": np.zeros((8, 4, 4, 3), np.uint8)})
+    for pipeline, name in ((open_images(folder), "read and decode"), (arrays, "gather")):
+        with pipeline.batch(4).feed("numpy") as feed:
+            assert len([*feed]) > 0
+            assert f"{name} 0." in feed.explain()
+            assert "gather" in feed.stats()["stages"]
 
 
 def test_two_worker_threads_pass_groups_to_the_decoder_threads(folder):

@@ -2,14 +2,22 @@
 
 import logging
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import forebay as fb
 from forebay.core.skipped_rows import ErrorLimit, SkippedRow, describe_error
 from forebay.errors import TransformError
 from forebay.transforms.batch_context import BatchContext, collect_skipped
-from forebay.transforms.row_errors import MIN_COUNTED_ROWS, SHOWN_ROWS, SkippedRowLog, replace_failed_rows
+from forebay.transforms.row_errors import (
+    MIN_COUNTED_ROWS,
+    SHOWN_ROWS,
+    SkippedRowLog,
+    map_error_notes,
+    replace_failed_rows,
+)
 
 
 def skipped(row, transform=0, error=None):
@@ -89,3 +97,37 @@ def test_each_kind_of_error_is_logged_once(caplog):
         "map(f, rows) skipped row 2: KeyError: 'k'",
         "map(g, rows) skipped row 3: ValueError: bad",
     ]
+
+
+def call_tensor(row):
+    return {"x": row["x"].cuda()}
+
+
+def to_tensor(row):
+    """Raise the error of torchvision's `ToTensor`."""
+    raise TypeError(f"pic should be PIL Image or ndarray. Got {type(row)}")
+
+
+def float_column(batch):
+    return {"x": batch["x"].float()}
+
+
+@pytest.mark.parametrize(
+    ("function", "note"),
+    [
+        (call_tensor, "A map receives NumPy arrays, so .cuda does not work."),
+        (float_column, "A map receives NumPy arrays, so .float does not work."),
+        (to_tensor, "A map receives the whole row, here a dict of its fields."),
+    ],
+)
+def test_an_error_of_a_map_says_what_a_map_receives(function, note):
+    with pytest.raises((AttributeError, TypeError)) as caught:
+        fb.from_arrays({"x": np.zeros((4, 2), "float32")}).map(function).batch(2).feed("numpy")
+    assert [each for each in caught.value.__notes__ if each.startswith(note)]
+
+
+@pytest.mark.parametrize(
+    "error", [AttributeError("'Row' object has no attribute 'to'"), TypeError("'NoneType'"), ValueError()]
+)
+def test_other_errors_get_no_note(error):
+    assert [*map_error_notes(error)] == []

@@ -56,14 +56,14 @@ def explain(plan: Plan, recorded: dict[str, Any]) -> Explanation:
     ]
     stats = summarise(plan, recorded)
     if stats["batches"]:
-        lines.append(_describe_run(stats, plan))
+        lines.append(_describe_run(stats, plan, recorded))
     return Explanation(escape_control_characters("\n".join(lines)))
 
 
 def explain_in_card(plan: Plan, recorded: dict[str, Any]) -> str:
     """Return what `explain` says as a card for a notebook."""
     stats = summarise(plan, recorded)
-    lines = _describe_run(stats, plan).splitlines() if stats["batches"] else ()
+    lines = _describe_run(stats, plan, recorded).splitlines() if stats["batches"] else ()
     return plan.card("Feed", notes=_notes(recorded), lines=lines)
 
 
@@ -71,7 +71,12 @@ def _notes(recorded: dict[str, Any]) -> list[Decision]:
     return [Decision(name, *note) for name, note in recorded.get("notes", {}).items()]
 
 
-def _describe_run(stats: dict[str, Any], plan: Plan) -> str:
+def _decodes(plan: Plan, recorded: dict[str, Any]) -> bool:
+    """Whether the source decodes the rows that it gathers, so that the time of `gather` is mostly decoding."""
+    return any(decision.name == "decoder" for decision in (*plan.decisions, *_notes(recorded)))
+
+
+def _describe_run(stats: dict[str, Any], plan: Plan, recorded: dict[str, Any]) -> str:
     text = (
         f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; "
         f"the consumer waited {stats['wait_seconds']:.3f} s in total, for 99 % of the batches at most "
@@ -91,8 +96,10 @@ def _describe_run(stats: dict[str, Any], plan: Plan) -> str:
         text += f"{first['map']}: {first['error']}"
     if sum(stage["seconds"] for stage in stats["stages"].values()) < MIN_BUSY_SECONDS:
         return text
-    stages = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())
-    text += f"\n  thread time: {stages}; {stats['slowest_stage']} is the slowest stage"
+    names = dict.fromkeys(stats["stages"]) | ({"gather": "read and decode"} if _decodes(plan, recorded) else {})
+    stages = ", ".join(f"{names[name] or name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())
+    slowest = stats["slowest_stage"]
+    text += f"\n  thread time: {stages}; {names[slowest] or slowest} is the slowest stage"
     has_map = any(isinstance(transform, Map) for transform in plan.thread_transforms)
     if stats["slowest_stage"] != "transform" or not has_map:
         return text

@@ -21,7 +21,7 @@ from forebay.errors import PipelineError, SpecError, TransformError
 from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.padding import RowList, apply_to_each_row, pad_rows
 from forebay.transforms.random_keys import make_rng, row_generators
-from forebay.transforms.row_errors import replace_failed_rows
+from forebay.transforms.row_errors import map_error_notes, replace_failed_rows
 
 if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
@@ -299,8 +299,8 @@ def apply_all(
         except Exception as error:
             fields = f", which receives {', '.join(structure.paths)}" if isinstance(error, KeyError) else ""
             error.add_note(f"in {transform}{fields}")
-            if "PRNG key" in str(error):
-                error.add_note("rng is a numpy.random.Generator, not a key of jax.random. Write rng.normal(...).")
+            for note in map_error_notes(error):
+                error.add_note(note)
             raise
     return leaves, structure
 

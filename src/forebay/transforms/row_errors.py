@@ -1,19 +1,42 @@
-"""Rows that `on_error="skip"` leaves out: their replacements, their counts and their limit."""
+"""Errors of maps: notes on their cause, and the rows that `on_error="skip"` leaves out."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from forebay.core.skipped_rows import SOURCE, ErrorLimit, SkippedRow, describe_error, find_replacements
 from forebay.errors import SourceError, TransformError
 
-__all__ = ["MIN_COUNTED_ROWS", "SkippedRowLog", "replace_failed_rows"]
+__all__ = ["MIN_COUNTED_ROWS", "SkippedRowLog", "map_error_notes", "replace_failed_rows"]
 
 # The share of errors is computed over at least this many rows, so that one early error is allowed.
 MIN_COUNTED_ROWS = 1000
 SHOWN_ROWS = 5  # skipped rows of each map that `stats()` shows
 
+# Methods and attributes of tensors that NumPy arrays and scalars lack.
+_TENSOR_ERROR = re.compile(
+    r"'numpy\.\w+' object has no attribute '(cpu|cuda|device|float|long|numpy|permute|to|unsqueeze|view_as)'"
+)
+
 _log = logging.getLogger(__name__)
+
+
+def map_error_notes(error: Exception) -> Iterator[str]:
+    """Yield notes on the error of a map that show a wrong idea of what a map receives."""
+    text = str(error)
+    if "PRNG key" in text:
+        yield "rng is a numpy.random.Generator, not a key of jax.random. Write rng.normal(...)."
+    if isinstance(error, AttributeError) and (found := _TENSOR_ERROR.search(text)):
+        yield (
+            f"A map receives NumPy arrays, so .{found[1]} does not work. Batches of feed(...) are arrays of the "
+            "framework, on its device. Leave out moves to the device. Write NumPy code, or move tensor code to the loop."
+        )
+    if isinstance(error, TypeError) and "<class 'dict'>" in text:
+        yield (
+            "A map receives the whole row, here a dict of its fields. Write for example "
+            "map(lambda row: {**row, 'image': function(row['image'])})."
+        )
 
 
 def replace_failed_rows(rows: Sequence[Any], name: str, first_error: Exception) -> list[Any]:
