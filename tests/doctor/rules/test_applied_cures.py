@@ -16,6 +16,7 @@ SKETCHES = {
     "write new rows into an array that exists": "The size of the array depends on the length of the run.",
     "save in a background thread": "Keras saves a model with its own files, so the script must load them otherwise.",
     "make a batch with fewer operations": "How a batch is made is code of the script.",
+    "decode the files once, and store the rows": "Where the rows are stored is a choice of the user.",
     "switch it off; run with --verify to measure what this saves": "A profiler is a block around the whole loop.",
     "keep the step in one graph": "It shows how to find the breaks; the options raise an error at the first one.",
     "if the data is in tensors, index them": "The dataset may compute its rows instead of storing them.",

@@ -46,6 +46,7 @@ def test_fewer_operations_are_no_cure_for_reading_files(function):
     titles = [cure.title for cure in finding_of(waiting_for_pets(function)).cures]
     assert titles[0] == WORKERS
     assert FEWER not in titles
+    assert "decode the files once, and store the rows" in titles[1:]
 
 
 def test_a_bound_ranks_below_a_predicted_range():
@@ -69,3 +70,10 @@ def test_a_feed_of_arrays_is_the_code_of_the_cure_that_names_arrays():
     cures = [cure for cure in finding_of(capture).cures if "arrays" in cure.title]
     assert cures
     assert all("from_arrays(" in cure.code and "from_batches(" not in cure.code for cure in cures)
+
+
+def test_a_wait_for_files_is_reported_if_no_core_is_free_for_workers():
+    finding = finding_of(waiting_for_pets(LOAD, foreign=1.3))
+    titles = [cure.title for cure in finding.cures]
+    assert "decode the files once, and store the rows" in titles
+    assert FEWER not in titles

@@ -123,10 +123,8 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
             code = _MAP_CODE.replace("dataset.map", f"dataset.batch({batch_rows(site)}).map")
             yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", code)
     elif stage.name == "batch" or stage.yields_batches:
-        cures = [*_batch_cures(view, site, wait, stage, framework)]
-        # Fewer operations do not read and decode a file faster.
-        yield from _less_python_cures(view, site, stage) if not cures or not reads_files(view, stage) else ()
-        yield from cures
+        yield from _batch_cures(view, site, wait, stage, framework)
+        yield from _less_python_cures(view, site, stage)
     elif stage.name == "generator":
         yield _whole_batches_cure(view, site, framework)
         yield _generator_cure(view, site, framework)
@@ -275,10 +273,14 @@ def _batch_feed_cures(view: CaptureView, site: CallSite, wait: float, stage: Inp
 def _less_python_cures(view: CaptureView, site: CallSite, stage: InputStage) -> Iterator[Cure]:
     """Yield the cure for code that makes batches on another thread, which competes with the loop."""
     if is_in_background(view, stage):
+        title = "make a batch with fewer operations"
         code = "# for example: one call of NumPy for the whole batch, not one for each row"
+        if reads_files(view, stage):  # fewer operations do not decode a file faster
+            title = "decode the files once, and store the rows"
+            code = '# for example: np.save all decoded rows before the training, then np.load(path, mmap_mode="r")'
         basis = "the loop then has the cores and the GIL for itself; how much less the code can do was not measured"
         changes = make_less_in_python(view, site, stage.seconds)
-        yield Cure("make a batch with fewer operations", code, basis, changes)
+        yield Cure(title, code, basis, changes)
 
 
 def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
