@@ -149,6 +149,12 @@ HINTS = {
     "from_arrays(x=x, y=y)": (lambda: fb.from_arrays(x=X, y=Y), 'from_arrays({"x": x, "y": y})'),
     "feed(sharding=)": (lambda: ROWS.batch(2).feed("jax", sharding=1), "feed('jax', device=sharding)"),
     "readback.get()": (lambda: fb.Readback().get(), "readback.ready()"),
+    "batch(shuffle=True)": (lambda: ROWS.batch(2, shuffle=True), "pipeline.shuffle(seed=0).batch(32)"),
+    "feed(transform=)": (lambda: ROWS.batch(2).feed("torch", transform=None), "pipeline.map(function).batch(32)"),
+    "fb.ImageFolder": (lambda: fb.ImageFolder("images"), "fb.from_images("),
+    "split(lengths=)": (lambda: ROWS.split(lengths=[9, 3]), "split(900, 100)"),
+    "split([9, 3])": (lambda: ROWS.split([9, 3]), "write split(9, 3), without brackets"),
+    "split((0.9, 0.1))": (lambda: ROWS.split((0.9, 0.1)), "write split(0.9, 0.1), without brackets"),
     "both words": (lambda: ROWS.batch(5, drop_last=True, drop_remainder=True), "Pass one of them"),
 }
 
@@ -182,6 +188,22 @@ def test_unknown_words_raise_the_errors_of_python():
         ROWS.colour  # noqa: B018
     with pytest.raises(AttributeError, match="module 'forebay' has no attribute 'colour'"):
         fb.colour  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "nearest"),
+    [
+        (ROWS, "shufle", "shuffle"),
+        (ROWS, "bacth", "batch"),
+        (fb, "from_array", "from_arrays"),
+        (fb, "normalise", "normalize"),
+        (ROWS.batch(2).feed("numpy"), "state_dic", "state_dict"),
+    ],
+)
+def test_a_misspelled_name_raises_an_error_with_the_nearest_name(owner, name, nearest):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'. Did you mean '{nearest}'") as caught:
+        getattr(owner, name)
+    assert str(caught.value).count("Did you mean") == 1
 
 
 MISSPELLED = {

@@ -35,6 +35,7 @@ _STREAM_SPEC = "Pass spec=fb.ArraySpec(shape, dtype), or leave it out: Forebay t
 _MODULE = {
     "DataLoader": "Begin with fb.from_source(dataset) or fb.from_arrays(...), then .batch(32).feed('torch').",
     "Dataset": "A dataset is a pipeline here. Begin with fb.from_arrays(...) or fb.from_files(...).",
+    "ImageFolder": "Write fb.from_images('images/*/*.jpg', size=(224, 224), label='folder').",
     "IterDataset": _GRAIN_ROWS,
     "MapDataset": _GRAIN_ROWS,
     "PyGrainDataset": _GRAIN_ROWS,
@@ -130,6 +131,7 @@ ARGUMENTS = {
         "num_parallel_calls": _THREADS,
         "num_workers": _WORKERS,
         "pin_memory": _PINNED,
+        "shuffle": "Set the order before batch(): pipeline.shuffle(seed=0).batch(32).",
     },
     "cache": {"filename": "Write cache('folder') to keep rows on disk, or cache('8GB') to keep them in RAM."},
     "feed": {
@@ -143,6 +145,7 @@ ARGUMENTS = {
         "sampler": "Choose rows before feed(): pipeline.sample(...), .select(...) or .shard('auto').",
         "sharding": "Write feed('jax', device=sharding).",
         "shuffle": "Set the order before feed(): pipeline.shuffle(seed=0).batch(32).",
+        "transform": "Transform rows before feed(): pipeline.map(function).batch(32).",
         "validation_split": f"{SPLIT} Make a feed of each, and pass the second one as validation_data of fit().",
     },
     "from_arrays": {
@@ -182,6 +185,7 @@ ARGUMENTS = {
         "reshuffle_each_iteration": "Every epoch has another order. Leave the argument out.",
     },
     "split": {
+        "lengths": "Pass the parts one after another: split(0.9, 0.1), or numbers of rows such as split(900, 100).",
         "random_state": "Write split(0.9, 0.1, seed={value}).",
         "test_size": _SPLIT_WORDS,
         "train_size": _SPLIT_WORDS,

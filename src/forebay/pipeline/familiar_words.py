@@ -34,6 +34,7 @@ __all__ = [
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
+NEAREST = 0.75  # similarity from which on a name counts as misspelt; 1 is equal
 _KERAS_SPLITTING = "keras.src.trainers.data_adapters.array_slicing"  # module of Keras that splits rows
 
 
@@ -79,7 +80,7 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
 def reject_attribute(owner: Any, name: str, kind: str) -> Any:
     """Raise an error for a missing attribute.
 
-    For a name of another library, the error says what to write. For other names, it is Python's AttributeError.
+    For a name of another library, the error says what to write. Otherwise it names the nearest name.
     `__getattr__` calls this function. Python also calls `__getattr__` if a property raises an AttributeError. Then this
     function reads the property again, so that the same error is raised.
     """
@@ -88,8 +89,16 @@ def reject_attribute(owner: Any, name: str, kind: str) -> Any:
     if name in ATTRIBUTES[kind]:
         raise UnknownNameError(f"{kind} has no {name!r}. {ATTRIBUTES[kind][name]}")
     if isinstance(owner, ModuleType):
-        raise AttributeError(f"{kind} has no attribute {name!r}")
-    return object.__getattribute__(owner, name)
+        raise AttributeError(f"{kind} has no attribute {name!r}{_nearest_name(owner, name)}")
+    if name.startswith("_") or hasattr(type(owner), name):
+        return object.__getattribute__(owner, name)
+    raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{_nearest_name(type(owner), name)}")
+
+
+def _nearest_name(owner: Any, name: str) -> str:
+    """Return a question with the public name that is nearest to a name; empty if there is none."""
+    public = [each for each in dir(owner) if not each.startswith("_")]
+    return "".join(f". Did you mean {each!r}?" for each in get_close_matches(name, public, n=1, cutoff=NEAREST))
 
 
 class CallableSeed(int):

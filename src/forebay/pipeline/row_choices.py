@@ -80,6 +80,8 @@ def _select_numbers(order: Order, numbers: Array, length: int) -> Order:
 def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
     """Return the number of rows of each part. Fractions of the rows are rounded by the largest remainder."""
     call = f"split({', '.join(map(repr, fractions))})"
+    if len(fractions) == 1 and isinstance(fractions[0], list | tuple) and fractions[0]:
+        raise PipelineError(f"{call}: write split({', '.join(map(repr, fractions[0]))}), without brackets.")
     if not fractions or not all(_is_number(fraction) and isfinite(fraction) and fraction > 0 for fraction in fractions):
         raise PipelineError(f"{call}: pass the fraction of each part as a number above 0, such as split(0.9, 0.1).")
     if all(isinstance(fraction, Integral) for fraction in fractions) and sum(fractions) == rows:

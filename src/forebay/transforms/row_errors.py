@@ -30,7 +30,7 @@ def map_error_notes(error: Exception) -> Iterator[str]:
     if isinstance(error, AttributeError) and (found := _TENSOR_ERROR.search(text)):
         yield (
             f"A map receives NumPy arrays, so .{found[1]} does not work. Batches of feed(...) are arrays of the "
-            "framework, on its device. Leave out moves to the device. Write NumPy code, or move tensor code to the loop."
+            "framework, on its device. Leave out moves to the device. Write NumPy code, or call it in the loop."
         )
     if isinstance(error, TypeError) and "<class 'dict'>" in text:
         yield (
