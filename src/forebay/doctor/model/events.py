@@ -21,7 +21,8 @@ not know. The keys by event kind:
               workers, pinned, persistent (whether workers stay alive), batch_rows, dtype, device, constants_nbytes, fit
               (the number of the `fit` call that created the iterator), source and moved_nbytes (of a Module that
               changed its device), jit_compile, run_eagerly and steps_per_execution (of a Keras model), dataset_rows and
-              random_rows (whether the code of a row seems to draw random numbers) of a DataLoader, generators (the
+              random_rows (whether the code of a row seems to draw random numbers) of a DataLoader, rows_at (the
+              line of the function that makes its rows), generators (the
               generators of random numbers that its dataset holds), stream (of a dataset without row numbers: "divided"
               if worker processes divide its rows, "whole" if each of them yields all rows)
     run       function, first (True for the first run of a session, which also prepares the graph)
