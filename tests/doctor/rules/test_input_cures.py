@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.doctor.captures import (
+    MS,
     OTHER,
     TORCH,
     TORCH_GPU,
@@ -20,6 +21,7 @@ from tests.doctor.captures import (
 )
 
 from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.events import HostSample
 from forebay.doctor.rules import conversion_in_loop, input_bound, loader
 from forebay.doctor.rules.registry import view_for_rules
 
@@ -119,6 +121,18 @@ def test_workers_are_not_offered_if_no_core_is_free_and_the_finding_says_so():
     (finding,) = loader.examine(view_for_rules(capture))
     assert INDEX in [cure.title for cure in finding.cures]
     assert any("busy" in sentence for sentence in finding.evidence)
+
+
+def test_rows_of_files_are_stored_if_no_core_is_free_for_workers():
+    """The samples show that the rows are decoded from files."""
+    made = prepare("row", 7, line=10)
+    waits = batch(ms=8, line=9, workers=0, batch_rows=2, nbytes=MiB).containing(made)
+    capture = loop(waits, ms=10, frameworks=TORCH, facts={"busy_cores": 2.0}, machine={"cores": 2})
+    rows = [event for event in capture.events if event.kind == "prepare"]
+    samples = tuple(HostSample(each.start + MS, MS, each.thread, 10, "PIL.ImageFile.ImageFile.load") for each in rows)
+    titles = [cure.title for cure in next(loader.examine(view_for_rules(replace(capture, samples=samples)))).cures]
+    assert "decode the files once, and store the rows" in titles
+    assert INDEX not in titles
 
 
 def test_lists_are_not_converted_by_a_thread_because_this_needs_the_gil():

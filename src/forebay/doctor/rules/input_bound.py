@@ -77,6 +77,10 @@ __all__ = [
 ]
 
 INDEXED_SHARE = 0.2  # of the wait; one gather per batch and its random indices take this share at most
+STORED_FILES = (  # title and code of a cure
+    "decode the files once, and store the rows",
+    '# for example: np.save all decoded rows before the training, then np.load(path, mmap_mode="r")',
+)
 OVERLAP_BASIS = "a thread makes the next batch during the step"
 
 
@@ -205,11 +209,15 @@ def worker_processes_cure(view: CaptureView, site: CallSite, wait: float) -> Cur
 
 
 def index_cure(view: CaptureView, site: CallSite) -> Cure:
-    """Return the cure for small rows in memory: one gather per batch, not one call per row."""
+    """Return the cure for small rows in memory: one gather per batch, not one call per row. Files are read once."""
+    changes = shorten_input(view, INDEXED_SHARE)
+    if reads_files(view, find_slow_stage(view, site)):
+        basis = "one operation gathers a batch of stored rows; random changes of rows must stay in the loop"
+        return Cure(*STORED_FILES, basis, changes)
     loop = f"for rows in torch.randperm(len(data)).split({batch_rows(site)}):"
     code = f"{loop}\n    batch = data[rows]   # data: a tensor of all rows"
     basis = "one operation gathers a batch; rows that code of the script makes one by one gain nothing"
-    return Cure("if the data is in tensors, index them", code, basis, shorten_input(view, INDEXED_SHARE))
+    return Cure("if the data is in tensors, index them", code, basis, changes)
 
 
 def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iterator[Cure]:
@@ -276,8 +284,7 @@ def _less_python_cures(view: CaptureView, site: CallSite, stage: InputStage) -> 
         title = "make a batch with fewer operations"
         code = "# for example: one call of NumPy for the whole batch, not one for each row"
         if reads_files(view, stage):  # fewer operations do not decode a file faster
-            title = "decode the files once, and store the rows"
-            code = '# for example: np.save all decoded rows before the training, then np.load(path, mmap_mode="r")'
+            title, code = STORED_FILES
         basis = "the loop then has the cores and the GIL for itself; how much less the code can do was not measured"
         changes = make_less_in_python(view, site, stage.seconds)
         yield Cure(title, code, basis, changes)
