@@ -58,8 +58,8 @@ START_SECONDS = 0.04, 0.23
 # they changed by a factor of up to 3 within minutes (2026-11-19).
 FOREIGN_FACTORS = 0.5, 1.0
 # CPU time of the same work if all cores are busy, at best and at worst, because they share caches and memory. Measured
-# on two cores with a DataLoader of JPEG files and a small network (2026-11-19): 104 to 123 ms per step in one process,
-# 105 to 122 ms with worker processes.
+# on two cores with a DataLoader of JPEG files and a small network (2026-11-19): 98 to 134 ms per step in one process,
+# 105 to 140 ms with worker processes in most runs, and 163 ms in one.
 BUSY_CORE_FACTORS = 1.0, 1.2
 MIN_GAIN_SHARE = 0.03  # of the step; a cure whose best outcome saves less does not pay
 ROUNDING_SHARE = 1e-3  # of the step; rounding errors of the simulation are smaller
