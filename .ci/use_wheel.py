@@ -16,6 +16,7 @@ import numpy as np
 import forebay as fb
 from forebay.doctor.capture.device.cupti import open_buffers
 from forebay.errors import DeviceError
+from forebay.sources.formats.pixel_resize import load_resize
 from forebay.sources.row_gather import load_library as load_row_gather
 
 SCRIPT = """
@@ -43,7 +44,7 @@ def load_libraries(expected: str) -> None:
         found = "missing"
         print(error)
     assert found == expected, found
-    assert (load_row_gather() is not None) == (expected == "present")
+    assert [load_row_gather() is not None, load_resize() is not None] == [expected == "present"] * 2
 
 
 def run_doctor() -> None:

@@ -1,5 +1,6 @@
 """The C gather equals NumPy for any rows of any parts, and refuses what would read or write other memory."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -91,9 +92,42 @@ def test_a_gather_cannot_be_pickled_because_it_has_addresses():
         pickle.dumps(gather_of([np.zeros((5, 100), np.uint8)]))
 
 
-def test_a_segment_beyond_the_end_of_the_file_is_an_error():
+@pytest.mark.parametrize("rows", [5, 2**61, 2**62])
+@pytest.mark.parametrize("offset", [0, 1, 39, 2**62, 2**63 - 8])
+def test_a_segment_beyond_the_end_of_the_file_is_an_error(rows, offset):
     with pytest.raises(SourceError, match="beyond its end"):
-        SegmentedColumn(ArraySpec((8,), np.uint8), np.array([0, 5]), np.zeros(39, np.uint8), np.array([0]))
+        SegmentedColumn(ArraySpec((8,), np.uint8), np.array([0, rows]), np.zeros(39, np.uint8), np.array([offset]))
+
+
+def test_decreasing_boundaries_of_segments_are_an_error():
+    with pytest.raises(SourceError, match="beyond its end"):
+        SegmentedColumn(ArraySpec((8,), np.uint8), np.array([0, 4, 2]), np.zeros(64, np.uint8), np.array([0, 32]))
+
+
+@pytest.mark.parametrize("row", [2, 100, 784, 5000])
+@pytest.mark.parametrize("view", ["plain", "strided", "windows"])
+def test_pipelines_with_rows_of_any_length_can_be_pickled_and_copied(row, view):
+    array = np.random.default_rng(6).integers(0, 256, (300, row), dtype=np.uint8)
+    array = {"plain": array, "strided": array[::2], "windows": window_view(array, 3, 1)}[view]
+    pipeline = fb.from_arrays(array).shuffle(seed=1).batch(260)
+    for copied in (pickle.loads(pickle.dumps(pipeline)), copy.deepcopy(pipeline)):
+        with pipeline.feed("numpy") as feed, copied.feed("numpy") as copied_feed:
+            assert np.array_equal(next(iter(feed)), next(iter(copied_feed)))
+
+
+def test_a_read_only_target_is_an_error():
+    out = np.zeros((2, 100), np.uint8)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="do not fit"):
+        gather_of([np.zeros((50, 100), np.uint8)])(np.array([3, 4]), out)
+
+
+def test_slices_of_one_array_are_joined_without_a_search_for_their_parts():
+    array = np.random.default_rng(7).integers(0, 256, (90, 4), dtype=np.uint8)
+    with fb.concat(*map(fb.from_arrays, np.array_split(array, 3))).shuffle(seed=2).batch(90).feed("numpy") as feed:
+        (found,) = [batch.copy() for batch in feed]
+    with fb.from_arrays(array).shuffle(seed=2).batch(90).feed("numpy") as feed:
+        assert np.array_equal(found, next(iter(feed)))
 
 
 @pytest.mark.parametrize("width", [2, 100, 5000])

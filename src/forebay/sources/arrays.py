@@ -45,8 +45,10 @@ GatherFunction: TypeAlias = Callable[[Rows, Array], None]
 
 _MAX_OPAQUE_ROW_NBYTES = 2**31  # bytes; NumPy's limit for the size of one item
 _PART_NBYTES = 256 * 1024  # bytes; temporary arrays up to this size stay in the private cache of a core
-# Bytes of a row. The C function is faster than `take` between these sizes (docs/measurements.md#gathering-rows-in-c).
-_MIN_C_ROW_NBYTES, _MAX_C_ROW_NBYTES = 64, 8 * 1024
+# Bytes of a row. Between these sizes, the C function is faster than `take` for at least `_MIN_C_ROWS` rows
+# (docs/measurements.md#gathering-rows-in-c).
+_MIN_C_ROW_NBYTES, _MAX_C_ROW_NBYTES = 64, 4 * 1024
+_MIN_C_ROWS = 256
 
 
 class ArraySource(AbstractSource):
@@ -185,15 +187,22 @@ class _OpaqueGather:
         self._opaque_rows = opaque_rows
         row_nbytes, has_gaps = opaque_rows.dtype.itemsize, not opaque_rows.flags.c_contiguous
         self._part_rows = max(1, _PART_NBYTES // row_nbytes)
-        self._gather_listed: Callable[[Array, Array], None] = self._index if has_gaps else self._take
+        self._gather_few: Callable[[Array, Array], None] = self._index if has_gaps else self._take
+        self._gather_many = self._gather_few
         if load_library() is not None and (has_gaps or _MIN_C_ROW_NBYTES <= row_nbytes <= _MAX_C_ROW_NBYTES):
-            self._gather_listed = RowGather([memory_extent(opaque_rows)], row_nbytes, [opaque_rows])
+            self._gather_many = RowGather([memory_extent(opaque_rows)], row_nbytes, [opaque_rows])
 
     def __call__(self, rows: Rows, out: Array) -> None:
         if isinstance(rows, slice):
             out.reshape(-1).view(self._opaque_rows.dtype)[...] = self._opaque_rows[rows]
+        elif len(rows) < _MIN_C_ROWS:
+            self._gather_few(rows, out)
         else:
-            self._gather_listed(rows, out)
+            self._gather_many(rows, out)
+
+    def __reduce__(self) -> Any:
+        """Send the rows to another process, which has other addresses."""
+        return _OpaqueGather, (self._opaque_rows,)
 
     def _take(self, rows: Array, out: Array) -> None:
         # With the default mode "raise", `take` writes to a temporary buffer first. "clip" changes no row number,

@@ -275,9 +275,13 @@ def _join_arrays(parts: Sequence[AbstractSource], boundaries: Sequence[int]) -> 
 def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunction:
     """Return a function that gathers rows of several arrays.
 
-    A C function gathers rows of all arrays together (`row_gather.py`). If it is not compiled, or the layout of an array
-    does not fit, `PartGather` gathers the rows of each array. It copies short shuffled rows twice.
+    Arrays that follow each other in memory, such as slices of one array, are gathered as one array. A C function
+    gathers the rows of other arrays together (`row_gather.py`). If it is not compiled, or the layout of an array does
+    not fit, `PartGather` gathers the rows of each array. It copies short shuffled rows twice.
     """
+    if _follow_each_other(arrays):
+        gather = make_gather(np.lib.stride_tricks.as_strided(arrays[0], (boundaries[-1], *arrays[0].shape[1:])))
+        return partial(_gather_joined, gather, arrays)
     gathers, row_nbytes = list(map(make_gather, arrays)), ArraySpec(arrays[0].shape[1:], arrays[0].dtype).nbytes
     joined = PartGather(boundaries, row_nbytes, lambda part, rows, out: gathers[part](rows, out[0]))
     if load_library() is None or not row_nbytes or not all(map(_has_contiguous_rows, arrays)):
@@ -285,6 +289,20 @@ def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunc
     extents = [memory_extent(array, first=first) for array, first in zip(arrays, boundaries[:-1], strict=True)]
     gather_listed = RowGather(extents, row_nbytes, arrays)
     return lambda rows, out: joined.gather(rows, [out]) if isinstance(rows, slice) else gather_listed(rows, out)
+
+
+def _follow_each_other(arrays: Sequence[Array]) -> bool:
+    """Return whether each C-ordered array begins where the array before it ends."""
+    if not all(array.flags.c_contiguous and array.size for array in arrays):
+        return False
+    extents = [memory_extent(array) for array in arrays]
+    ends = [extent.address + array.nbytes for extent, array in zip(extents, arrays, strict=True)]
+    return ends[:-1] == [extent.address for extent in extents[1:]]
+
+
+def _gather_joined(gather: GatherFunction, arrays: Sequence[Array], rows: Rows, out: Array) -> None:
+    """Gather rows of the memory of several arrays. The argument `arrays` keeps all of them alive."""
+    gather(rows, out)
 
 
 def _has_contiguous_rows(array: Array) -> bool:

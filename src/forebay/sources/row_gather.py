@@ -41,15 +41,17 @@ class RowGather:
             if extent.rows
         ]
         self._parts = np.asarray(parts, np.int64).reshape(-1, 3)
+        self._parts_address, self._gather = address_of(self._parts), load_library()
 
     def __call__(self, rows: Array, out: Array) -> None:
         """Write row `rows[i]` to `out[i]`. `out` is C-ordered."""
-        if not out.flags.c_contiguous or out.nbytes != len(rows) * self._row_nbytes:
-            raise ValueError(f"{len(rows)} rows of {self._row_nbytes} bytes do not fit into {out.nbytes} bytes.")
+        flags, count = out.flags, len(rows)
+        if not (flags.c_contiguous and flags.writeable) or out.nbytes != count * self._row_nbytes:
+            raise ValueError(f"{count} rows of {self._row_nbytes} bytes do not fit into these {out.nbytes} bytes.")
         numbers = np.ascontiguousarray(rows, np.int64)
-        arguments = address_of(out), self._row_nbytes, address_of(numbers), len(numbers), address_of(self._parts)
-        gathered = load_library()(*arguments, len(self._parts))
-        if gathered != len(numbers):
+        targets = address_of(out), self._row_nbytes, address_of(numbers), count
+        gathered = self._gather(*targets, self._parts_address, len(self._parts))
+        if gathered != count:
             raise IndexError(f"there is no row {numbers[gathered]}.")
 
     def __reduce__(self) -> Any:

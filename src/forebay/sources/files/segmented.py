@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, split_slice
 from forebay.core.source import MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import SourceError
@@ -31,9 +31,7 @@ class SegmentedColumn:
     def __init__(
         self, spec: ArraySpec, boundaries: Integers, memory: Array, offsets: Integers, *, is_swapped: bool = False
     ) -> None:
-        ends = offsets + np.diff(boundaries) * spec.nbytes
-        if (offsets < 0).any() or (ends > memory.nbytes).any():  # would read memory outside of the mapping
-            raise SourceError("the file claims rows beyond its end. It is damaged or truncated: write it again.")
+        _validate_segments(np.diff(boundaries), offsets, spec.nbytes, memory.nbytes)
         self.spec, self.length = spec, int(boundaries[-1])
         self._memory, self._row_nbytes, self._is_swapped = memory, spec.nbytes, is_swapped
         self._boundaries, self._offsets = boundaries.tolist(), offsets.tolist()
@@ -50,7 +48,7 @@ class SegmentedColumn:
         if len(out) == 0 or not self._row_nbytes:
             return
         if isinstance(rows, slice):
-            self._gather_by_segment(rows, out)
+            self._copy_slice(rows, out)
         else:
             self._gather_listed(rows, out)
         if self._is_swapped:
@@ -76,6 +74,13 @@ class SegmentedColumn:
             if stop > first
         ]
 
+    def _copy_slice(self, rows: slice, out: Array) -> None:
+        target, nbytes = out.reshape(-1).view(np.uint8), self._row_nbytes
+        for segment, part in split_slice(rows, self._boundaries):
+            start = self._offsets[segment] + (part.start - self._boundaries[segment]) * nbytes
+            target_bytes = slice((part.start - rows.start) * nbytes, (part.stop - rows.start) * nbytes)
+            target[target_bytes] = self._memory[start : start + (part.stop - part.start) * nbytes]
+
     def _gather_by_segment(self, rows: Rows, out: Array) -> None:
         self._by_segment.gather(rows, [out.reshape(-1).view(f"V{self._row_nbytes}")])
 
@@ -83,3 +88,12 @@ class SegmentedColumn:
         start, length = self._offsets[segment], self._boundaries[segment + 1] - self._boundaries[segment]
         segment_bytes = self._memory[start : start + length * self._row_nbytes]
         make_gather(segment_bytes.view(f"V{self._row_nbytes}"))(rows, out[0])
+
+
+def _validate_segments(lengths: Integers, offsets: Integers, row_nbytes: int, memory_nbytes: int) -> None:
+    """Raise SourceError if a segment with rows is not inside of the memory. No product of two numbers is computed."""
+    begins, lengths = offsets[lengths != 0], lengths[lengths != 0]
+    room = memory_nbytes - begins  # bytes from the begin of each segment to the end of the memory
+    fits = (begins >= 0) & (room >= 0) & (lengths > 0) & (lengths <= room // max(1, min(row_nbytes, memory_nbytes + 1)))
+    if not fits.all():
+        raise SourceError("the file claims rows beyond its end. It is damaged or truncated: write it again.")

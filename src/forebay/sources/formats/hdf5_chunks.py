@@ -71,7 +71,7 @@ class Hdf5Chunks:
         if not starts or any(start not in infos for start in starts):
             return None
         offsets = np.asarray([infos[start].byte_offset for start in starts], np.int64)
-        return offsets if offsets.max() + self._chunk_nbytes <= self._file.nbytes else None
+        return offsets if int(offsets.max()) + self._chunk_nbytes <= self._file.nbytes else None
 
     def decompress(self, number: int, target: Array) -> None:
         """Write the rows of chunk row `number` to `target`."""

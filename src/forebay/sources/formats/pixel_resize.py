@@ -37,7 +37,7 @@ def resize_into(pixels: Array, out: Array) -> None:
         out[...] = _resize_with_pillow(pixels, out.shape)
         return
     packed = pixels if pixels.strides[1:] == (pixels.shape[2], 1) else np.ascontiguousarray(pixels)
-    target = out if out.flags.c_contiguous else np.empty(out.shape, np.uint8)
+    target = out if out.flags.c_contiguous and out.flags.writeable else np.empty(out.shape, np.uint8)
     height, width, channels = packed.shape
     box = np.array([0, 0, height, width], np.float64)
     source = address_of(packed), height, width, packed.strides[0], channels, address_of(box)
