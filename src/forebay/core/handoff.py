@@ -20,6 +20,7 @@ __all__ = [
     "SparseHandOff",
     "SparseTensorHandOff",
     "StreamMarker",
+    "TracingHandOff",
     "compact_rows",
     "refuse_dtypes",
 ]
@@ -199,6 +200,18 @@ class SparseTensorHandOff(Protocol):
         """Return a sparse tensor with `width` columns.
 
         Row i has the first `counts[i]` of `values[i]`, at `columns[i]`. The columns of a row increase.
+        """
+        ...
+
+
+@runtime_checkable
+class TracingHandOff(Protocol):
+    """A hand-off to a framework that traces functions, such as JAX and TensorFlow."""
+
+    def refuse_tracing(self) -> None:
+        """Raise FeedError while the framework traces a function, which would hold a batch as a constant.
+
+        The feed calls this before each batch that the consumer takes.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from forebay.core.array_ops import ArrayOps, ArrayOpsProvider
-from forebay.core.handoff import CastingHandOff, FinishingHandOff, HandOff, RaggedTarget, SparseHandOff
+from forebay.core.handoff import CastingHandOff, FinishingHandOff, HandOff, RaggedTarget, SparseHandOff, TracingHandOff
 from forebay.core.machine import Machine
 from forebay.core.ragged import Ragged, map_values
 from forebay.core.recorder import Recorder
@@ -55,6 +55,7 @@ class FeedParts:
     build_tree: Callable[[Sequence[Any]], Tree]  # makes a batch of the framework's arrays
     device_transforms: "DeviceTransforms | None" = None
     skipped_rows: SkippedRowLog | None = None  # None if neither the source nor a map skips rows
+    refuse_tracing: Callable[[], None] | None = None  # `TracingHandOff.refuse_tracing`; None if nothing is traced
     plan_version: int = 0  # `AbstractSource.plan_version` when the feed was planned
 
 
@@ -82,8 +83,17 @@ def build_feed(request: FeedRequest, recorder: Recorder | None = None) -> FeedPa
     )
     skipped_rows = _build_skipped_row_log(request.pipeline, plan, recorder)
     hand_off = target.hand_off if plan.input.offsets_dtype is None else RaggedHandOff(target.hand_off, plan.input)
-    build_tree, device_transforms = _make_tree_builder(request), _build_device_transforms(request)
-    return FeedParts(plan, runner, recorder, hand_off, build_tree, device_transforms, skipped_rows, plan_version)
+    return FeedParts(
+        plan=plan,
+        runner=runner,
+        recorder=recorder,
+        hand_off=hand_off,
+        build_tree=_make_tree_builder(request),
+        device_transforms=_build_device_transforms(request),
+        skipped_rows=skipped_rows,
+        refuse_tracing=target.hand_off.refuse_tracing if isinstance(target.hand_off, TracingHandOff) else None,
+        plan_version=plan_version,
+    )
 
 
 def rebuild_feed(pipeline: Pipeline, options: FeedOptions, recorder: Recorder) -> FeedParts | None:

@@ -40,6 +40,7 @@ class Epoch:
         self._progress, self._generation, progress.is_unused = progress, generation, True
         self.plan, self._runner, self._recorder = parts.plan, parts.runner, parts.recorder
         self._hand_off, self._device_transforms = parts.hand_off.hand_off, parts.device_transforms
+        self._refuse_tracing = parts.refuse_tracing
         self._build_tree, self._skipped_rows = parts.build_tree, parts.skipped_rows
         self._row_nbytes = sum(spec.nbytes for spec in self.plan.input.specs) if self.plan.input.fixed_size else None
         # Batches on the host are handed off as trees at once, unless the consumer's thread must transform them.
@@ -53,6 +54,8 @@ class Epoch:
         return self
 
     def __next__(self) -> Tree:
+        if self._refuse_tracing is not None:  # for each batch: a group may have arrived before the trace
+            self._refuse_tracing()
         while True:
             try:
                 batch = self._progress.ready.pop()  # list.pop is atomic, so this needs no lock

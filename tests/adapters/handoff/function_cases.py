@@ -32,6 +32,15 @@ def test_next_of_a_feed_inside_a_tf_function_is_refused():
             add_up(0.0)
 
 
+def test_each_batch_of_a_group_is_refused():
+    with fb.from_arrays(FLOATS).batch(6).feed("tensorflow") as fed:
+        for count in range(10):
+            add_up = tf.function(lambda x: x + tf.reduce_sum(next(fed)), autograph=False)
+            with pytest.raises(FeedError, match=r"inside a tf\.function"):
+                add_up(0.0)
+            assert next(fed)[0, 1] == 60 * count + 1
+
+
 def test_an_upload_inside_a_tf_function_is_the_same_tensor_as_outside():
     add_up = tf.function(lambda: tf.reduce_sum(fb.upload_once(FLOATS, to="tensorflow")))
     assert float(add_up()) == pytest.approx(float(tf.reduce_sum(fb.upload_once(FLOATS, to="tensorflow"))))

@@ -20,6 +20,8 @@ COMPILED = {
     "jit": lambda step: jax.jit(step)(0.0),
     "jit of grad": lambda step: jax.jit(jax.grad(step))(0.0),
     "grad of jit": lambda step: jax.grad(jax.jit(step))(0.0),
+    "checkpoint": lambda step: jax.checkpoint(step)(0.0),
+    "eval_shape": lambda step: jax.eval_shape(step, 0.0),
     "scan": lambda step: jax.lax.scan(lambda carry, x: (step(carry), x), 0.0, np.zeros(2)),
 }
 UNCOMPILED = {
@@ -38,6 +40,27 @@ def test_a_feed_inside_a_compiled_function_is_refused(case, has_private_check, m
         with pytest.raises(FeedError, match="Iterate the feed outside"):
             COMPILED[case](lambda x: x + next(feed).sum())
         assert float(next(feed)[0, 1]) == 1.0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_batch_of_a_group_is_refused(device):
+    feed = fb.from_arrays(FLOATS[:56]).batch(4).feed("jax", device=DEVICES[device])
+    with feed:
+        for count in range(14):
+            with pytest.raises(FeedError, match="Iterate the feed outside"):
+                jax.jit(lambda x: x + next(feed).sum())(0.0)
+            assert next(feed)[0, 1] == 40 * count + 1
+        assert feed.stats()["batches"] == 14
+
+
+def test_a_refused_batch_of_a_transform_on_the_device_is_not_lost():
+    pipeline = fb.from_arrays(FLOATS).batch(6).map(fb.cast("float16"), where="device")
+    with pipeline.feed("jax", device="cpu") as feed:
+        epoch = iter(feed)
+        next(epoch)
+        with pytest.raises(FeedError, match="Iterate the feed outside"):
+            jax.jit(lambda x: x + next(epoch).sum())(0.0)
+        assert [float(batch[0, 0]) for batch in epoch] == [60.0 * number for number in range(1, 10)]
 
 
 @pytest.mark.parametrize("device", DEVICES)

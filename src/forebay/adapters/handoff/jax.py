@@ -18,7 +18,7 @@ from forebay.core.ragged import Ragged
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError, FeedError
 
-__all__ = ["JaxArrayOps", "JaxDeviceHandOff", "JaxHandOff", "find_batched_put", "refuse_tracing"]
+__all__ = ["JaxArrayOps", "JaxDeviceHandOff", "JaxHandOff", "find_batched_put"]
 
 # With this registration, jit, grad and device_put accept ragged batches.
 jax.tree_util.register_pytree_with_keys(
@@ -58,8 +58,20 @@ class JaxHandOff:
         refuse_dtypes("JAX", specs, names, supported_kinds="biufc")
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        refuse_tracing()
         return list(map(self._put, roots))
+
+    def refuse_tracing(self) -> None:
+        """Raise FeedError while JAX traces a function to compile it, or to use the trace later.
+
+        JAX would use the batch as a constant. It keeps traces of `checkpoint` and `eval_shape` too, and a later `jit`
+        of the same function takes over theirs. `grad` and `vmap` alone trace anew in each call.
+        """
+        if not _is_untraced() and isinstance(jax.numpy.zeros(()), jax.core.Tracer):
+            raise FeedError(
+                "a feed was iterated inside a function that JAX traces, such as one of jax.jit, jax.checkpoint or "
+                "jax.eval_shape. JAX would reuse the traced batches forever. Iterate the feed outside, and pass "
+                "batches to the function."
+            )
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
         """Return a BCOO matrix.
@@ -141,20 +153,7 @@ class JaxDeviceHandOff(JaxHandOff):
         return _scatter(values, columns, width)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        refuse_tracing()
         return list(map(self._import_root, roots))
-
-
-def refuse_tracing() -> None:
-    """Raise FeedError while JAX traces a function for jit.
-
-    The compiled function would hold the batch as a constant. Under `grad` or `vmap` alone, nothing is compiled.
-    """
-    if not _is_untraced() and isinstance(jax.numpy.zeros(()), jax.core.Tracer):
-        raise FeedError(
-            "a feed was iterated inside a function that JAX traces, such as one of jax.jit, and the compiled function "
-            "would reuse the first batches forever. Iterate the feed outside, and pass batches to the function."
-        )
 
 
 def _find_trace_check() -> Callable[[], bool]:

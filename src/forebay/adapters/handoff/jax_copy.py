@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from forebay.adapters.handoff.jax import JaxHandOff, refuse_tracing
+from forebay.adapters.handoff.jax import JaxHandOff
 from forebay.errors import DeviceError
 
 __all__ = ["JaxCopyHandOff", "make_copy_hand_off"]
@@ -54,5 +54,4 @@ class JaxCopyHandOff(JaxHandOff):
         self.device = device
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        refuse_tracing()
         return [jax.device_put(root, self.device) for root in roots]

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from forebay.adapters.handoff.jax import JaxDeviceHandOff, JaxHandOff, find_batched_put, refuse_tracing
+from forebay.adapters.handoff.jax import JaxDeviceHandOff, JaxHandOff, find_batched_put
 from forebay.core.handoff import BatchSplit
 from forebay.core.spec import ArraySpec
 from forebay.errors import PipelineError
@@ -164,8 +164,10 @@ class JaxShardedHandOff:
         self._batches.check(specs, names)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        refuse_tracing()
         return list(map(self._put, roots))
+
+    def refuse_tracing(self) -> None:
+        self._single.refuse_tracing()
 
     def for_device(self, index: int | None) -> "JaxShardedDeviceHandOff":
         return JaxShardedDeviceHandOff(index, self._batches)

@@ -38,8 +38,18 @@ class TensorflowHandOff:
         refuse_dtypes("TensorFlow", specs, names, supported_kinds="biufc")
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        refuse_tracing()
         return [_from_dlpack(root.__dlpack__()) for root in roots]
+
+    def refuse_tracing(self) -> None:
+        """Raise FeedError while TensorFlow traces a function.
+
+        The graph of the function would hold the batch as a constant.
+        """
+        if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager and still inside a function
+            raise FeedError(
+                "a feed was iterated inside a tf.function, whose graph would reuse the first batches forever. Iterate "
+                "the feed outside, and pass batches to the function."
+            )
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
         with tf.device(values.device):
@@ -142,7 +152,6 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
             return tf.tensor_scatter_nd_update(zeros, indices, values)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        refuse_tracing()
         return [_from_dlpack(root.capsule()) for root in roots]
 
 
@@ -190,18 +199,6 @@ class TensorflowArrayOps:
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return tf.function(function)  # type: ignore[no-any-return]  # TensorFlow is untyped here
-
-
-def refuse_tracing() -> None:
-    """Raise FeedError while TensorFlow traces a function.
-
-    The graph of the function would hold the batch as a constant.
-    """
-    if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager and still inside a function
-        raise FeedError(
-            "a feed was iterated inside a tf.function, whose graph would reuse the first batches forever. Iterate the "
-            "feed outside, and pass batches to the function."
-        )
 
 
 def _device_address(tensor: Any) -> int:

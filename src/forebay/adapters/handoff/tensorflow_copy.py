@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from forebay.adapters.handoff.tensorflow import TensorflowHandOff, refuse_tracing
+from forebay.adapters.handoff.tensorflow import TensorflowHandOff
 from forebay.errors import DeviceError
 
 __all__ = ["TensorflowCopyHandOff", "make_copy_hand_off"]
@@ -45,6 +45,5 @@ class TensorflowCopyHandOff(TensorflowHandOff):
         self.device = device
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        refuse_tracing()
         with tf.device(self.device):
             return [tf.identity(tf.constant(root)) for root in roots]

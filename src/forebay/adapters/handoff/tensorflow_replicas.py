@@ -71,6 +71,9 @@ class ReplicaHandOff:
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
         self._single.check(specs, names)
 
+    def refuse_tracing(self) -> None:
+        self._single.refuse_tracing()
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [_to_replicas(self._strategy, self._parts(root)) for root in roots]
 
