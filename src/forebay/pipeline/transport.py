@@ -22,7 +22,10 @@ from forebay.errors import BudgetError
 
 __all__ = ["MAX_GROUP_BATCHES", "DeviceInput", "PullSpeeds", "Transport", "choose_transport"]
 
-DMA_ROW_NBYTES = 48 << 10  # bytes; rows of this size reach 54 of 55 GB/s with one DMA per row (on an H200)
+# Bytes of a row. With one DMA per row, rows of 48 KiB reach 54 of 55 GB/s on an H200. But the thread that queues the DMAs
+# slows steps that Python limits, by 5 to 9 %. The kernel reaches 47 GB/s, and slows these steps by 2 %
+# (docs/measurements.md#inside-trainers).
+DMA_ROW_NBYTES = 64 << 10
 MIN_DMA_CORES = 2  # one DMA takes 0.9 us of CPU time; on a single core this would slow the training loop
 PULL_THREADS = 2  # worker threads; while one fill sorts its rows, a second fill can use the link
 MAX_GROUP_BATCHES = 320  # the same limit as on the host, because the feed hands off all batches of a group at once

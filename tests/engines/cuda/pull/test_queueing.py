@@ -288,7 +288,7 @@ def test_a_random_consumer_gets_the_right_batches(monkeypatch, seed):
 # Edges of arrays
 
 
-LARGE = 48 << 10  # bytes of a row; rows of this size are copied by DMA
+LARGE = 64 << 10  # bytes of a row; rows of this size are copied by DMA
 
 
 @pytest.mark.parametrize("ordered", [lambda rows: rows, lambda rows: rows.shuffle(seed=1)], ids=["natural", "shuffled"])
