@@ -22,7 +22,7 @@ from forebay.errors import BudgetError
 
 __all__ = ["MAX_GROUP_BATCHES", "DeviceInput", "PullSpeeds", "Transport", "choose_transport"]
 
-# Bytes of a row. With one DMA per row, rows of 48 KiB reach 54 of 55 GB/s on an H200. But the thread that queues the DMAs
+# Bytes of a row. With one DMA per row, rows of 48 KiB reach 54 of 55 GB/s on an H200. But the thread that queues DMAs
 # slows steps that Python limits, by 5 to 9 %. The kernel reaches 47 GB/s, and slows these steps by 2 %
 # (docs/measurements.md#inside-trainers).
 DMA_ROW_NBYTES = 64 << 10
