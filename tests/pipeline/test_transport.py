@@ -89,7 +89,7 @@ def test_large_rows_go_by_dma_and_small_ones_by_a_kernel():
     transport = transport_of(specs, rows=10**6, resident="never", extents=(1, 1))
     assert transport.pull_methods == ("dma", "kernel")
     assert decision_of(transport, "rows").choice == "dma, kernel"
-    assert decision_of(transport, "rows").why.startswith("rows of 48.0 KiB: a DMA per row")
+    assert decision_of(transport, "rows").why.startswith("rows of 64.0 KiB: a DMA per row")
 
 
 @pytest.mark.parametrize(("cores", "method"), [(1, "kernel"), (2, "dma"), (16, "dma")])
