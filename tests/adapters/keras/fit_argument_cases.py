@@ -4,6 +4,8 @@
 its backend.
 """
 
+from contextlib import suppress
+
 import keras
 import numpy as np
 import pytest
@@ -114,6 +116,26 @@ def test_rows_without_an_end_need_a_number_of_steps(arrays, case):
     assert len(model.predict(feed(), steps=2, verbose=0)) == 32
 
 
+class StopAfter(keras.callbacks.Callback):
+    """Ends a call of Keras after two batches."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch >= 1
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.model.stop_evaluating = batch >= 1
+
+
+def test_a_callback_may_end_rows_without_an_end(arrays):
+    feed = fb.from_arrays(arrays).repeat().batch(16).feed("keras")
+    make_model().fit(feed, callbacks=[StopAfter()], verbose=0)
+    make_model().evaluate(feed, callbacks=[StopAfter()], verbose=0)
+    with pytest.raises(PipelineError, match="would never end"):
+        make_model().fit(feed, callbacks=[], verbose=0)
+    with pytest.raises(PipelineError, match="would never end"):
+        make_model().fit(fb.from_arrays(arrays).batch(16).feed("keras"), validation_data=feed, verbose=2)
+
+
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras does not know how long a stream is
 def test_rows_that_end_need_no_number_of_steps(arrays):
     rows = fb.from_arrays(arrays)
@@ -147,6 +169,22 @@ def test_a_model_may_compute_its_loss_without_targets(arrays):
 
     feed = fb.from_arrays(arrays[0]).batch(16).feed("keras")
     make_model(Autoencoder).fit(feed, validation_data=fb.from_arrays(arrays[0]).batch(16).feed("keras"), verbose=0)
+
+
+def test_a_method_of_the_model_object_may_compute_the_loss_without_targets(arrays):
+    model = make_model()
+    model.compute_loss = lambda x=None, y=None, y_pred=None, sample_weight=None, training=True: keras.ops.mean(y_pred)
+    feed = fb.from_arrays(arrays[0]).batch(16).feed("keras")
+    model.fit(feed, validation_data=fb.from_arrays(arrays[0]).batch(16).feed("keras"), verbose=0)
+
+
+@pytest.mark.parametrize("name", ["train_step", "make_train_function"])
+def test_a_model_with_its_own_training_needs_no_targets(arrays, name):
+    model, feed = make_model(), fb.from_arrays(arrays[0]).batch(16).feed("keras")
+    setattr(model, name, getattr(model, name))
+    with suppress(ValueError):  # this method of Keras itself needs targets
+        model.fit(feed, verbose=0)
+    assert feed.stats()["batches"] > 0
 
 
 def test_if_forebay_cannot_see_the_arguments_of_fit_it_warns(pipeline, monkeypatch, caplog):

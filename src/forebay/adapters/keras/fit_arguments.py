@@ -65,7 +65,13 @@ def _refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
 
 
 def _refuse_endless_epochs(call: KerasCall, feed: Any) -> None:
-    """Raise an error if the call has no number of steps for a feed whose epochs never end."""
+    """Raise an error if the call has no number of steps for a feed whose epochs never end.
+
+    A callback may end the call, so a call with callbacks is not refused.
+    """
+    added_by_keras = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
+    if not all(isinstance(callback, added_by_keras) for callback in _callbacks_of(call)):
+        return
     role = call.role_of(feed)
     argument = {"fit": "steps_per_epoch", "validation": "validation_steps"}.get(role, "steps")
     if call.arguments.get(argument) is None:
@@ -79,13 +85,13 @@ def _refuse_endless_epochs(call: KerasCall, feed: Any) -> None:
 def _refuse_missing_targets(call: KerasCall, feed: Any, structure: Structure, parts: Sequence[Any]) -> None:
     """Raise an error if the loss of the model needs targets, and batches have none.
 
-    `parts` is what Keras gets of a batch. A model may compute its loss without targets: with `add_loss`, or in its own
-    `train_step`, `test_step` or `compute_loss`.
+    `parts` is what Keras gets of a batch. A model may compute its loss without targets: with `add_loss`, or in methods
+    of its own, such as `compute_loss`.
     """
     if len(parts) > 1 or call.method == "predict" or getattr(call.model, "loss", None) is None:
         return
-    step = "train_step" if call.role_of(feed) == "fit" else "test_step"
-    if any(getattr(type(call.model), name) is not getattr(keras.Model, name) for name in (step, "compute_loss")):
+    kind = "train" if call.role_of(feed) == "fit" else "test"
+    if any(_replaces(call.model, name) for name in (f"{kind}_step", f"make_{kind}_function", "compute_loss")):
         return
     if structure.kind is dict:
         advice = f"Name a field of {list(structure.keys)}: feed('keras', x=..., y=...)."
@@ -93,6 +99,11 @@ def _refuse_missing_targets(call: KerasCall, feed: Any, structure: Structure, pa
         advice = "Put them into the pipeline: from_arrays((x, y))."
     loss = _name_of(call.model.loss)
     raise PipelineError(f"{call.method}() needs targets for the loss {loss}, and the feed has none. {advice}")
+
+
+def _replaces(model: Any, name: str) -> bool:
+    """Return whether a model, or its class, has a method of its own instead of the one of Keras."""
+    return name in vars(model) or getattr(type(model), name, None) is not getattr(keras.Model, name, None)
 
 
 def first_epoch(call: KerasCall) -> int:
@@ -113,8 +124,7 @@ def first_epoch(call: KerasCall) -> int:
 
 def warn_of_plain_backup(call: KerasCall) -> bool:
     """Warn if `fit` got the callback `BackupAndRestore` of Keras itself. Return whether it did."""
-    callbacks = call.arguments.get("callbacks")
-    for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
+    for callback in _callbacks_of(call):
         if isinstance(callback, keras.callbacks.BackupAndRestore) and not isinstance(callback, FeedBackup):
             warnings.warn(
                 "BackupAndRestore does not restore the position of the feed; after a resume, rows repeat. Use "
@@ -123,6 +133,12 @@ def warn_of_plain_backup(call: KerasCall) -> bool:
             )
             return True
     return False
+
+
+def _callbacks_of(call: KerasCall) -> list[Any]:
+    """Return the callbacks of a call. Keras replaces the argument by a `CallbackList`, with callbacks of its own."""
+    callbacks = call.arguments.get("callbacks")
+    return [] if callbacks is None else list(keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)))
 
 
 def _name_of(loss: Any) -> str:
