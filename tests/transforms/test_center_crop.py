@@ -57,6 +57,12 @@ def test_a_size_without_pixels_is_refused(size):
         fb.center_crop(size)
 
 
+def test_a_size_may_have_integers_of_numpy():
+    assert fb.center_crop(np.int64(5)) == fb.center_crop(5)
+    assert fb.center_crop((np.uint8(3), 4)) == fb.center_crop((3, 4))
+    assert fb.random_resized_crop(np.int32(5)) == fb.random_resized_crop(5)
+
+
 def test_explain_names_the_crop():
     with fb.from_arrays({"image": IMAGES}).map(fb.center_crop(4)).batch(2).feed("numpy") as feed:
         assert "center_crop(4 x 4)" in feed.explain()

@@ -6,8 +6,9 @@ from typing import Any
 
 from forebay.core.array_ops import ArrayOps
 from forebay.core.spec import Array
-from forebay.errors import PipelineError, SpecError
+from forebay.errors import SpecError
 from forebay.transforms.augmentations import NUMPY_OPS, Augmentation, field_names
+from forebay.transforms.resized_crop import crop_size
 
 __all__ = ["CenterCrop", "center_crop"]
 
@@ -60,7 +61,5 @@ def center_crop(size: int | tuple[int, int], *, fields: str | Sequence[str] | No
         >>> next(pipeline.feed("numpy"))["image"].ravel().tolist()
         [11, 12, 13]
     """
-    sides = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
-    if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):
-        raise PipelineError(f"center_crop(size={size!r}): pass a number of pixels, or (height, width).")
-    return CenterCrop(field_names(fields, "center_crop"), size=(sides[0], sides[1]))
+    height, width = crop_size(size, "center_crop")
+    return CenterCrop(field_names(fields, "center_crop"), size=(height, width))

@@ -20,7 +20,7 @@ from forebay.core.spec import Array
 from forebay.errors import PipelineError, SpecError
 from forebay.transforms.augmentations import NUMPY_OPS, Augmentation, field_names
 
-__all__ = ["RandomResizedCrop", "random_resized_crop"]
+__all__ = ["RandomResizedCrop", "crop_size", "random_resized_crop"]
 
 DEFAULT_SCALE, DEFAULT_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # as in torchvision
 ATTEMPTS = 10  # attempts to draw a box that fits into the image; if all fail, the box is the largest one in the centre
@@ -237,14 +237,21 @@ def random_resized_crop(
         >>> next(pipeline.feed("numpy"))["image"].shape
         (5, 32, 32, 3)
     """
-    sides = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
-    if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):
-        raise PipelineError(f"random_resized_crop(size={size!r}): pass a number of pixels, or (height, width).")
+    height, width = crop_size(size, "random_resized_crop")
     scales = _as_range(scale, "scale")
     if scales[1] > 1:
         raise PipelineError(f"random_resized_crop(scale={scale!r}): a box is at most the image. Pass numbers up to 1.")
     ratios, names = _as_range(ratio, "ratio"), field_names(fields, "random_resized_crop")
-    return RandomResizedCrop(names, size=(sides[0], sides[1]), scale=scales, ratio=ratios)
+    return RandomResizedCrop(names, size=(height, width), scale=scales, ratio=ratios)
+
+
+def crop_size(size: Any, function: str) -> tuple[int, int]:
+    """Return the argument `size` of a crop as (height, width). Raise PipelineError if it is no size."""
+    sides = (size, size) if isinstance(size, int | np.integer) else tuple(size) if isinstance(size, Sequence) else ()
+    are_integers = all(isinstance(side, int | np.integer) and not isinstance(side, bool) for side in sides)
+    if len(sides) != 2 or not are_integers or min(sides) < 1:
+        raise PipelineError(f"{function}(size={size!r}): pass a number of pixels, or (height, width).")
+    return int(sides[0]), int(sides[1])
 
 
 def _as_range(values: Any, name: str) -> tuple[float, float]:
