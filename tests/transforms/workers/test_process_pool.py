@@ -173,6 +173,15 @@ def test_a_lambda_without_cloudpickle_is_refused_with_remedies(monkeypatch):
         ProcessPool(lambda memory, task: task, 1)
 
 
+def test_the_reason_may_end_with_a_full_stop():
+    class Addresses(Unpicklable):
+        def __reduce__(self):
+            raise TypeError("it has addresses. Make it again.")
+
+    with pytest.raises(PipelineError, match=r"processes: it has addresses\. Make it again\. Define it"):
+        ProcessPool(Addresses(), 1)
+
+
 def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason():
     with pytest.raises(PipelineError, match=r"Unpicklable cannot be sent to worker processes: no way"):
         ProcessPool(Unpicklable(), 1)

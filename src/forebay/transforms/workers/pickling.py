@@ -30,8 +30,9 @@ def dump_function(function: object) -> bytes:
             return pickler(function)
         except Exception as error:  # PicklingError, AttributeError, TypeError or an exception of a user's __reduce__
             last_error = error
+    why = str(last_error).rstrip(".")
     raise PipelineError(
-        f"{function_name(function)} cannot be sent to worker processes: {last_error}. Define it at the top level of a "
+        f"{function_name(function)} cannot be sent to worker processes: {why}. Define it at the top level of a "
         'module, remove locks and open files from it, install cloudpickle, or run it with where="thread".'
     ) from last_error
 

@@ -245,7 +245,8 @@ def _dump_job(job: RayJobProtocol) -> bytes:
         payload: bytes = cloudpickle.dumps(job)
         return payload
     except Exception as error:  # PicklingError, TypeError or an exception of a user's object
+        why = str(error).rstrip(".")
         raise PipelineError(
-            f"{function_name(job)} cannot be sent to Ray workers: {error}. Remove locks and open files "
+            f"{function_name(job)} cannot be sent to Ray workers: {why}. Remove locks and open files "
             'from it, or run it with where="thread".'
         ) from error
