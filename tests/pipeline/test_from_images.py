@@ -216,12 +216,18 @@ def test_a_url_is_refused_with_a_way_out():
         {"resize": "fit"},
         {"decoder": "dali"},
         {"interpolation": "cubic"},
-        {"interpolation": "nearest", "decoder": "nvjpeg"},
+        {"interpolation": "nearest", "decoder": "nvjpeg", "size": (8, 9)},
     ],
 )
 def test_invalid_options_are_refused(folder, options):
     with pytest.raises(SpecError):
         open_images(folder, **options)
+
+
+def test_images_that_are_not_resized_take_every_interpolation(tmp_path):
+    Image.new("RGB", (9, 8)).save(tmp_path / "0.jpg")
+    images = fb.from_images(tmp_path / "*.jpg", interpolation="nearest", decoder="nvjpeg")
+    assert images.source.encoded_images is not None
 
 
 def test_the_size_may_be_an_array_or_a_list_but_no_pair_of_booleans(folder):

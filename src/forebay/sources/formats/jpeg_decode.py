@@ -61,7 +61,7 @@ def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, de
     """
     if decoder not in _DECODERS:
         raise SpecError(f"decoder={decoder!r} is unknown. Choose one of {', '.join(map(repr, _DECODERS))}.")
-    if decoder == "nvjpeg" and options.interpolation == "nearest":
+    if decoder == "nvjpeg" and options.interpolation == "nearest" and options.size is not None:
         raise SpecError(
             "decoder='nvjpeg' resizes with a bilinear filter only. Pass decoder='auto' for interpolation='nearest'."
         )
