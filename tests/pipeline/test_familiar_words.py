@@ -122,8 +122,6 @@ HINTS = {
     "unbatch()": (lambda: ROWS.batch(2).unbatch(), "before batch()"),
     "enumerate()": (lambda: ROWS.enumerate(), "fb.from_arrays({'row': np.arange(len(x)), 'x': x})"),
     "apply(...)": (lambda: ROWS.apply(abs), "function(pipeline)"),
-    "seed(0)": (lambda: ROWS.seed(0).shuffle(), "Write shuffle(seed=0)."),
-    "seed(7)": (lambda: ROWS.shuffle(seed=3).seed(7), "Write shuffle(seed=7)."),
     "random_map": (lambda: ROWS.random_map(abs), "map(lambda row, rng: ...)"),
     "to_iter_dataset()": (lambda: ROWS.batch(2).to_iter_dataset(), "pipeline.feed('jax')"),
     "mp_prefetch": (lambda: ROWS.mp_prefetch(2), "map(function, where='process', workers=4)"),
@@ -227,9 +225,7 @@ def test_a_misspelled_argument_raises_an_error_with_the_public_name_and_the_near
 def test_the_seed_of_a_pipeline_is_a_plain_number_for_other_code():
     pipeline = ROWS.shuffle(seed=7).map(lambda row, rng: row)
     assert pipeline.seed == 7
-    assert repr(pipeline.seed) == "7"
-    assert type(pipeline.transforms[0].seed) is int
-    assert pickle.loads(pickle.dumps(ROWS.shuffle(seed=7))).seed == 7
+    assert type(pipeline.seed) is type(pipeline.transforms[0].seed) is int
 
 
 def test_a_value_that_is_no_seed_is_shown_on_one_line():

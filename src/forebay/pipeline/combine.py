@@ -84,7 +84,7 @@ def interleave(
     numbers = integer_weights(_check_weights(weights, len(pipelines)))
     seed = None if seed is None else check_number(seed, "interleave(seed={})")
     stop = _check_stop(stop, orders)
-    map_seed = int(pipelines[0].seed) if seed is None else seed
+    map_seed = pipelines[0].seed if seed is None else seed
     return _join(pipelines, lambda parts: Interleaved.of(parts, numbers, stop, seed), seed=map_seed)
 
 

@@ -12,7 +12,6 @@ from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure
 from forebay.order.orders import Order
 from forebay.order.schedule import ENDLESS, Schedule
-from forebay.pipeline.familiar_words import CallableSeed
 from forebay.pipeline.ranks import Rank
 from forebay.sources.file_recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
@@ -61,9 +60,6 @@ class PipelineDescription:
     rank: Rank | Literal["auto"] | None = None  # "auto": `feed()` detects it; None: not sharded by rank
     index_folder: IndexFolder | None = None  # None: each process reads the rows again
     has_shard: bool = False  # whether shard() was called; shard(0, 1) says that the rows are already divided
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", CallableSeed(self.seed))
 
     @property
     def specs(self) -> Sequence[ArraySpec]:

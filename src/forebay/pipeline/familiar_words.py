@@ -22,7 +22,6 @@ from forebay.pipeline.familiar_tables import (
 )
 
 __all__ = [
-    "CallableSeed",
     "accept_familiar_arguments",
     "refuse_index",
     "refuse_keras",
@@ -99,16 +98,6 @@ def _nearest_name(owner: Any, name: str) -> str:
     """Return a question with the public name that is nearest to a name; empty if there is none."""
     public = [each for each in dir(owner) if not each.startswith("_")]
     return "".join(f". Did you mean {each!r}?" for each in get_close_matches(name, public, n=1, cutoff=NEAREST))
-
-
-class CallableSeed(int):
-    """The seed of a pipeline. A call of it, as in Grain, raises an error that says where to pass a seed."""
-
-    __slots__ = ()
-
-    def __call__(self, *seed: object, **_: object) -> NoReturn:
-        number = seed[0] if seed and isinstance(seed[0], int) else 0
-        raise PipelineError(f"pipeline.seed is a number, not a method. Write shuffle(seed={number}).")
 
 
 def refuse_index(kind: str, index: Any) -> NoReturn:

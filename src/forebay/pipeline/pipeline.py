@@ -136,7 +136,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         by_row = self.batching is None and not isinstance(self.source, BatchStream)
         gets_rows = by_row and where != "device" and not isinstance(function, Cast | Scale | OneHot | Augmentation)
         error_limit = check_error_limit("map", on_error, max_errors, gets_rows=gets_rows)
-        seed = int(self.seed) if seed is None else check_number(seed, "map(seed={})")
+        seed = self.seed if seed is None else check_number(seed, "map(seed={})")
         if isinstance(function, Augmentation):
             function = function.seeded(seed, self.source.cached_transforms)
         if isinstance(function, Cast | Scale | OneHot | Augmentation):
