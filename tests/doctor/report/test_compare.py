@@ -166,13 +166,18 @@ def test_parts_of_both_runs_add_up_to_their_steps():
     assert sum(part.after for part in parts) == pytest.approx(CURED["step_seconds"])
 
 
+FOREIGN = {"foreign_cores": 8.0, "worker_cores": 0.0}
+
+
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
-        ({"foreign_cores": 9.6}, {"foreign_cores": 8.0}, "Other programs used 9.6 of 16 cores before and 8.0 of 16"),
-        ({}, {"foreign_cores": 8.0}, "Other programs used 8.0 of 16 cores after: the difference may be theirs."),
+        (FOREIGN | {"foreign_cores": 9.6}, FOREIGN, "Other programs used 9.6 of 16 cores before and 8.0 of 16"),
+        ({}, FOREIGN, "Other programs used 8.0 of 16 cores after: the difference may be theirs."),
         ({"foreign_cores": 1.0}, {"foreign_cores": 8.0, "worker_cores": 7.5}, ""),
         ({"foreign_cores": "many"}, {"foreign_cores": None}, ""),
+        ({}, {"foreign_cores": 8.0}, ""),  # they may be the worker processes of the script
+        ({}, FOREIGN | {"foreign_cores": float("inf")}, ""),
     ],
 )
 def test_a_comparison_says_that_other_programs_used_the_cores(before, after, text):

@@ -90,6 +90,9 @@ def test_a_batch_that_only_compiled_functions_get_may_remain_a_numpy_array():
         ("@jax.jit\n", ""),  # the function may need arrays of JAX
         ("loss = train(xb, yb)", "loss = train(xb.at[0].set(1), yb)"),  # NumPy arrays have no such attribute
         ("loss = train(xb, yb)", "loss = train(xb / 255, yb)"),  # NumPy may compute in another dtype
+        ("loss = train(xb, yb)", "loss = jax.grad(train)(xb, yb)"),  # what `grad` gets may not be jitted
+        ("loss = train(xb, yb)", "out.append(xb); loss = train(xb, yb)"),  # what uses the list is unknown
+        ("loss = train(xb, yb)", "f = lambda: xb.at[0]; loss = train(xb, yb)"),
         ("xb, yb = get_batch", "batch = get_batch"),  # what uses the batch is unknown
         ("stack([data[i:i+8] for i in ix])", "stack([data[i:i+8] for i in ix]) + 1"),
     ],

@@ -138,7 +138,7 @@ def is_python_data(site: CallSite) -> bool:
 
 def pieces_per_call(site: CallSite) -> float:
     """Return the mean number of NumPy arrays that a call joins; 0 if it converts one array."""
-    return sum(site.values("pieces")) / len(site.events) if site.events else 0.0
+    return sum(filter(None, site.values("pieces"))) / len(site.events) if site.events else 0.0
 
 
 def is_copy(site: CallSite) -> bool:

@@ -16,6 +16,9 @@ __all__ = ["QUEUE_WAIT", "separate_queue_waits"]
 QUEUE_WAIT = "wait for computation"  # API name of the waits
 FASTEST = 3  # the duration of an upload without a wait is that of the third-fastest one; the fastest may be an outlier
 VARIATION = 2  # times this duration; a longer upload has waited
+# A conversion on the CPU is faster than this. The excess of a longer one is a wait.
+SLOWEST_BYTES_PER_SECOND = 0.5e9
+SLOWEST_CALL_NS = 1_000_000  # added to the time of the bytes
 MIN_EVENTS = 8  # uploads of equal size on one line; of fewer, the duration without a wait is unknown
 MIN_WAIT_SHARE = 0.5  # of the time of these uploads; a smaller excess may come from other programs
 
@@ -64,10 +67,12 @@ def _own_nanoseconds(group: list[tuple[int, LedgerEvent, bool]]) -> list[tuple[i
     durations = sorted(event.end - event.start for _, event, _ in group)
     if len(durations) < MIN_EVENTS:
         return []
-    longest = VARIATION * durations[FASTEST - 1]
+    usual = durations[FASTEST - 1]
+    slowest = SLOWEST_CALL_NS + int(group[0][1].nbytes / SLOWEST_BYTES_PER_SECOND * 1e9)
+    longest = max(VARIATION * usual, slowest)
     waiting = [(index, event.end - event.start) for index, event, may_wait in group if may_wait]
     excess = sum(max(0, duration - longest) for _, duration in waiting)
     if excess < MIN_WAIT_SHARE * sum(duration for _, duration in waiting) or not excess:
         return []
     # A wait leaves the usual duration, not the longest one.
-    return [(index, durations[FASTEST - 1]) for index, duration in waiting if duration > longest]
+    return [(index, usual) for index, duration in waiting if duration > longest]

@@ -75,7 +75,7 @@ class Simulation:
         else:
             cost, reason = max(cost, *(cure.low for cure in cured.cures)), finding.why_more
         if not reason:
-            cures = tuple(replace(cure, high=min(cure.high, cost)) for cure in cured.cures)
+            cures = tuple(replace(cure, low=min(cure.low, cost), high=min(cure.high, cost)) for cure in cured.cures)
             return _in_order(replace(cured, seconds=cost, cures=cures))
         reasons = (reason,) if highest > cost * (1 + ROUNDING) else ()
         return _in_order(replace(cured, seconds=cost, evidence=(*finding.evidence, *reasons)))

@@ -61,7 +61,7 @@ _DETAIL = record(
     | _optional_values(
         _count, "batch_rows", "constants_nbytes", "count", "dataset_rows", "fit", "moved_nbytes", "shuffle_rows"
     )
-    | _optional_values(_count, "small", "steps_per_execution", "tiny", "workers")
+    | _optional_values(_count, "pieces", "small", "steps_per_execution", "tiny", "workers")
     | _optional_values(boolean, "copied", "first", "implied", "jit_compile", "non_blocking", "persistent", "pinned")
     | _optional_values(boolean, "channels_last", "estimated", "fused", "random_rows", "run_eagerly", "timed")
     | {"graph_break": optional(integer(-1)), "break_reason": optional(text), "built_at": optional(integer(-1))}

@@ -115,10 +115,14 @@ class Comparison:
 
     @property
     def other_programs(self) -> tuple[str, str]:
-        """The cores that other programs used in each run, such as "1.5 of 2 cores"; empty if few, or if unknown."""
+        """The cores that other programs used in each run, such as "1.5 of 2 cores"; empty if few, or if unknown.
+
+        Without `worker_cores`, the worker processes of the script may be among these programs.
+        """
         before, after = (
-            cores_of_other_programs(document.get("facts") or {}, document["machine"])
+            "" if facts.get("worker_cores") is None else cores_of_other_programs(facts, document["machine"])
             for document in (self.before, self.after)
+            for facts in [document.get("facts") or {}]
         )
         return before, after
 

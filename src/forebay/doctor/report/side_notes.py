@@ -1,5 +1,6 @@
 """Sentences about memory use, GPU state and other programs, which the reports print after the diagnosis."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -79,6 +80,8 @@ def cores_of_other_programs(facts: dict[str, Any], machine: dict[str, Any]) -> s
     if not isinstance(foreign, int | float) or not isinstance(cores, int | float):
         return ""
     others = foreign - (workers if isinstance(workers, int | float) else 0.0)
+    if not math.isfinite(others):
+        return ""
     return f"{others:.1f} of {format_count(int(cores), 'core')}" if others >= MIN_FOREIGN_SHARE * cores else ""
 
 

@@ -65,10 +65,10 @@ def _is_join(call: ast.Call) -> bool:
 
 
 def is_only_passed_on(code: ScriptCode, number: int) -> bool:
-    """Whether the script only passes the result of a join to calls that accept NumPy arrays.
+    """Whether the script only passes the result of a join to jitted functions, which accept NumPy arrays.
 
-    These are jitted functions, and functions that the script does not define. The result may go through `return`
-    statements first. A keyword of the join, such as a dtype, may change the result, so there must be none.
+    The result may go through `return` statements first. A keyword of the join, such as a dtype, may change the result,
+    so there must be none.
     """
     statement = code.statement_at(number)
     call = _join_of(statement) if statement is not None else None
@@ -92,7 +92,19 @@ def _is_passed_on(code: ScriptCode, target: ast.expr, depth: int) -> bool:
         if isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
     ]
     own = [node for node in uses if code.function_around(node) is scope]
+    if any(_reaches(code, node, scope) for node in uses if node not in own):
+        return False  # a nested function uses the name
     return bool(own) and all(_accepts_numpy(code, use, depth) for use in own)
+
+
+def _reaches(code: ScriptCode, use: ast.Name, scope: ast.AST | None) -> bool:
+    """Whether the use of a name in another function may be the variable of this scope."""
+    function = code.function_around(use)
+    if function is None or (scope is not None and scope not in code.ancestors(function)):
+        return False
+    bound = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    bound |= {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return use.id not in bound
 
 
 def _accepts_numpy(code: ScriptCode, use: ast.Name, depth: int) -> bool:
@@ -102,7 +114,7 @@ def _accepts_numpy(code: ScriptCode, use: ast.Name, depth: int) -> bool:
     if isinstance(parent, ast.keyword):
         parent = code.parents[parent]
     if isinstance(parent, ast.Call):
-        return use is not parent.func and _is_compiled_or_foreign(code, parent)
+        return use is not parent.func and _is_compiled(code, parent)
     position = None
     if isinstance(parent, ast.Tuple):
         position, parent = parent.elts.index(use), code.parents[parent]
@@ -125,16 +137,14 @@ def _is_result_passed_on(code: ScriptCode, call: ast.Call, position: int | None,
     return is_unpacked and isinstance(target, ast.Tuple) and _is_passed_on(code, target.elts[position], depth)
 
 
-def _is_compiled_or_foreign(code: ScriptCode, call: ast.Call) -> bool:
-    """Whether a call runs a jitted function, or a method or module function that the script does not define."""
-    name = last_name(call)
-    function, value = code.function(name), code.value_of(name)
+def _is_compiled(code: ScriptCode, call: ast.Call) -> bool:
+    """Whether a call runs a jitted function that the script defines."""
+    if not isinstance(call.func, ast.Name):
+        return False
+    function, value = code.function(call.func.id), code.value_of(call.func.id)
     if function is not None:
         return any(_is_jit(decorator) for decorator in function.decorator_list)
-    if isinstance(call.func, ast.Name):
-        return isinstance(value, ast.Call) and _is_jit(value)
-    defined = {node.name for node in code.statements if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    return name not in defined
+    return isinstance(value, ast.Call) and _is_jit(value)
 
 
 def _is_jit(node: ast.expr) -> bool:

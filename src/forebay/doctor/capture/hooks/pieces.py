@@ -11,10 +11,10 @@ _HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})
 
 
 def count_pieces(data: Any) -> int:
-    """Return the number of NumPy arrays in a list or tuple; 0 if it has fewer than two, or anything else."""
-    if type(data) not in (list, tuple) or len(data) < 2:
+    """Return the number of NumPy arrays of one dtype in a list or tuple; 0 for fewer than two, or anything else."""
+    if type(data) not in (list, tuple) or len(data) < 2 or not _HOST_TYPES.issuperset(map(type, data)):
         return 0
-    return len(data) if _HOST_TYPES.issuperset(map(type, data)) else 0
+    return len(data) if len({array.dtype for array in data}) == 1 else 0  # NumPy may join other dtypes to another one
 
 
 def pieces_detail(data: Any) -> dict[str, int]:

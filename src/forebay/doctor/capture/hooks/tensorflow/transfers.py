@@ -59,7 +59,9 @@ def _record_conversion(patches: Patches, call: HookedCall) -> None:
     pieces = pieces_detail(value)
     dtype = value.dtype if isinstance(value, np.ndarray) else value[0].dtype if pieces else None
     from_dtype = type(value).__name__ if dtype is None else dtype.name
-    detail = describe_tensor(tensor) | {"from_dtype": from_dtype, "key": fingerprint_of_array(value)} | pieces
+    detail = describe_tensor(tensor) | {"from_dtype": from_dtype, "key": fingerprint_of_array(value)}
+    if detail["dtype"] == from_dtype:  # TensorFlow makes int32 of lists of int64 arrays, but not of one int64 array
+        detail |= pieces
     if is_operator:
         detail["implied"] = True
     ledger.write((EventKind.UPLOAD, api, line), call.start, call.end, nbytes, detail=detail)
