@@ -51,7 +51,18 @@ def test_values_that_do_not_fit_are_warned_of(case):
     assert len(caught) == 1
 
 
+LAST = np.append(SMALL, 2**40)
+
 SILENT = {
+    "a row that select leaves out": lambda: fb.from_arrays(LAST).select(range(100)),
+    "a row that filter leaves out": lambda: fb.from_arrays(LAST).filter(lambda x: x < 2**31),
+    "a row that take leaves out": lambda: fb.from_arrays(LAST).take(100),
+    "rows of another part": lambda: fb.from_arrays(LAST).split(0.5, 0.5, seed=None)[0],
+    "a row of another shard": lambda: fb.from_arrays(LAST).shard(1, 2),
+    "rows that are never drawn": lambda: fb.from_arrays(LAST).sample(weights=LAST < 2**31),
+    "a part of rows in memory": lambda: fb.concat(fb.from_arrays(LARGE), fb.from_arrays(SMALL)).select(
+        range(1000, 1100)
+    ),
     "small numbers": lambda: fb.from_arrays(SMALL),
     "the largest numbers": lambda: fb.from_arrays(np.array([2**31 - 1, -(2**31)] * 8)),
     "the largest unsigned numbers": lambda: fb.from_arrays(np.full(16, 2**32 - 1, np.uint64)),
@@ -59,6 +70,31 @@ SILENT = {
     "large numbers that a map makes small": lambda: fb.from_arrays(LARGE).map(lambda x: x - 2**40),
     "floats": lambda: fb.from_arrays(LARGE.astype("float64")),
 }
+
+
+WARNED_IN_ORDER = {
+    "shuffled": lambda: fb.from_arrays(LAST).shuffle(seed=0),
+    "selected": lambda: fb.from_arrays(LAST).select([3, 1000]),
+    "the shard with the row": lambda: fb.from_arrays(LAST).shard(0, 2),
+    "the part with the row": lambda: fb.from_arrays(LAST).split(0.5, 0.5, seed=None)[1],
+    "repeated": lambda: fb.from_arrays(LAST).select([3, 1000]).repeat(),
+    "a part of rows in memory": lambda: fb.concat(fb.from_arrays(SMALL), fb.from_arrays(LARGE)).select(
+        range(1000, 1100)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WARNED_IN_ORDER)
+def test_values_of_rows_that_the_order_chooses_are_warned_of(case):
+    with pytest.warns(UserWarning, match="wraps around"):
+        start(WARNED_IN_ORDER[case]())
+
+
+def test_the_warning_names_the_line_of_the_user():
+    for pipeline in (fb.from_arrays(LARGE), fb.from_arrays(SMALL).map(lambda x: x + 2**40)):
+        with pytest.warns(UserWarning, match="wraps around") as caught:
+            pipeline.batch(8).feed("numpy").close()
+        assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("case", SILENT)

@@ -1,5 +1,6 @@
 """Fields that the framework of a feed holds in a narrower dtype, as JAX does with 64-bit numbers."""
 
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +10,12 @@ import numpy as np
 
 from forebay.core.decision import Decision
 from forebay.core.handoff import HandOff
+from forebay.core.rows import row_array
 from forebay.core.source import AbstractSource
-from forebay.core.spec import ArraySpec, Structure
+from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.errors import PipelineError
+from forebay.order.orders import order_chain
+from forebay.order.schedule import Cursor
 from forebay.pipeline.device_request import can_pull_rows, decodes_on_device
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
@@ -26,6 +30,7 @@ __all__ = ["narrow_as_framework"]
 # array, and of other sources, only the first rows are checked.
 _MAX_CHECKED_NBYTES = 64 << 20
 _CHECKED_ROWS = 256  # first rows of other sources
+_MAX_ORDERED_ROWS = 1 << 20  # first rows of the order, in which a value of the array that does not fit is searched
 
 
 def narrow_as_framework(
@@ -66,7 +71,7 @@ class _CheckedCast(Cast):
 
 
 def _check_source(pipeline: Pipeline, narrowed: dict[str, np.dtype[Any]]) -> None:
-    """Warn if values of the source do not fit. Do not decode rows for it, and do not read a stream."""
+    """Warn if values that the feed delivers do not fit. Do not decode rows for it, and do not read a stream."""
     source = pipeline.source
     if not isinstance(source, AbstractSource) or source.row_by_row:
         return
@@ -75,28 +80,66 @@ def _check_source(pipeline: Pipeline, narrowed: dict[str, np.dtype[Any]]) -> Non
             continue
         if isinstance(source, ArraySource) and source.arrays[leaf].nbytes <= _MAX_CHECKED_NBYTES:
             values = source.arrays[leaf]
+            if _find_too_large(values, narrowed[name]) is not None and not _delivers_all_rows(pipeline):
+                values = values[_first_rows(pipeline, _MAX_ORDERED_ROWS)]
         elif source.memory_extents():
-            values = source.gather_leaves([leaf], slice(0, min(len(source), _CHECKED_ROWS)))[0]
+            values = source.gather_leaves([leaf], _first_rows(pipeline, _CHECKED_ROWS))[0]
         else:
             continue
         _warn_unless_values_fit(values, narrowed[name], name)
 
 
-def _warn_unless_values_fit(values: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> None:
-    """Warn if a narrower integer type cannot hold the values, which then wrap around."""
+def _delivers_all_rows(pipeline: Pipeline) -> bool:
+    """Return whether each epoch has every row of the source. False if this is not certain."""
+    order, schedule = pipeline.order, pipeline.schedule
+    is_whole = schedule.shard_count == 1 and schedule.batch_limit is None and not schedule.drop_remainder
+    assert order is not None
+    return is_whole and not order.repeats_rows and order.length == len(pipeline.source)  # type: ignore[arg-type]
+
+
+def _first_rows(pipeline: Pipeline, limit: int) -> Array:
+    """Return the numbers of the first rows of the first epoch, at most `limit` and at most one pass of a `repeat()`."""
+    order, schedule = pipeline.order, pipeline.schedule
+    assert order is not None
+    lengths = [link.length for link in order_chain(order) if link.length is not None]
+    batches = -(-min([limit, *lengths]) // schedule.batch_rows)
+    group = next(schedule.groups(Cursor(), batches), None)
+    if group is None:
+        return np.empty(0, np.intp)
+    rows: Array = order.rows(schedule.order_epoch(group.cursor), row_array(schedule.positions(group)))
+    return rows[:limit]
+
+
+def _find_too_large(values: Array, dtype: np.dtype[Any]) -> int | None:
+    """Return a value that an integer type cannot hold; None if it can hold all values."""
     if values.dtype.kind not in "iu" or dtype.kind not in "iu" or values.size == 0:
-        return
+        return None
     limits, smallest, largest = np.iinfo(dtype), int(values.min()), int(values.max())
     if limits.min <= smallest and largest <= limits.max:
+        return None
+    return largest if largest > limits.max else smallest
+
+
+def _warn_unless_values_fit(values: Array, dtype: np.dtype[Any], name: str) -> None:
+    """Warn if a narrower integer type cannot hold the values, which then wrap around."""
+    value = _find_too_large(values, dtype)
+    if value is None:
         return
-    value = largest if largest > limits.max else smallest
     warnings.warn(
         f"{name!r} has the {values.dtype} value {value}, which {dtype} cannot hold: in JAX, which narrows 64-bit "
         "numbers, it wraps around to another number. Call jax.config.update('jax_enable_x64', True) before feed(), or "
         "convert the values, for example with .map(fb.cast('float32')).",
         UserWarning,
-        stacklevel=2,
+        stacklevel=_user_stacklevel(),
     )
+
+
+def _user_stacklevel() -> int:
+    """Return the `stacklevel` with which the caller's warning names the innermost line outside of Forebay."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "forebay":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _narrowed_dtypes(specs: Sequence[ArraySpec], structure: Structure, hand_off: HandOff) -> dict[str, np.dtype[Any]]:
