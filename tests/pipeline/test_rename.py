@@ -39,6 +39,39 @@ def test_renamed_images_keep_their_classes(tmp_path):
     assert next(images.sample(balance="y", rows=4).batch(4).feed("numpy"))["x"].shape == (4, 4, 4, 3)
 
 
+def test_no_new_name_gives_the_same_pipeline():
+    assert ROWS.rename({}) is ROWS
+    assert ROWS.rename({"image": "image"}) is ROWS
+
+
+def test_a_device_may_decode_renamed_images(tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "0.jpg")
+    images = fb.from_images(tmp_path / "*.jpg", size=(4, 4)).rename({"image": "x"})
+    decoded = images.source.for_device_decoder()
+    assert decoded.encoded_images is not None
+    assert decoded.structure.paths == ("x",)
+    nearest = fb.from_images(tmp_path / "*.jpg", size=(4, 4), interpolation="nearest").rename({"image": "x"})
+    assert "bilinear filter only" in nearest.source.why_no_device_decoder
+
+
+def test_a_map_after_a_renamed_cache_draws_the_same_numbers():
+    cached = ROWS.map(lambda row: {**row, "y": 1.0}).cache("1MB")
+    batches = [
+        next(pipeline.map(lambda row, rng: {"drawn": rng.random()}).batch(10).feed("numpy"))
+        for pipeline in (cached, cached.rename({"image": "mask"}))
+    ]
+    assert batches[0]["drawn"].tolist() == batches[1]["drawn"].tolist()
+
+
+def test_windows_of_renamed_arrays_share_memory_and_explain_names_one_source():
+    windows = ROWS.rename({"image": "mask"}).window(4)
+    assert windows.source.memory_extents()
+    assert windows.structure.paths == ("mask", "label")
+    assert ROWS.structure.paths == ("image", "label")
+    with ROWS.rename({"image": "mask"}).batch(2).feed("numpy") as feed:
+        assert "sources together" not in feed.explain()
+
+
 REFUSED = {
     "an unknown field": (lambda: ROWS.rename({"picture": "mask"}), SpecError, "the fields are 'image', 'label'"),
     "a name twice": (lambda: ROWS.rename({"image": "label"}), SpecError, "Pass one text for each"),

@@ -27,7 +27,7 @@ from forebay.pipeline.row_choices import (
     split_counts,
 )
 from forebay.pipeline.stored_columns import filter_mask, read_labels, refuse_transforms
-from forebay.sources.combined import ZippedSource
+from forebay.sources.renamed import rename_source
 from forebay.sources.row_filter import RowFilter
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.choices import FilteredStream
@@ -77,7 +77,9 @@ class ChoiceMethods(PipelineDescription):
         if not isinstance(self.source, AbstractSource):
             raise PipelineError("rename() needs rows that can be indexed, not a stream. Rename the fields in it.")
         structure = _rename_fields(self.structure, fields)
-        return replace(self, source=ZippedSource([self.source], structure), file_recipe=None)
+        if structure == self.structure:
+            return self
+        return replace(self, source=rename_source(self.source, structure), file_recipe=None)
 
     @accept_familiar_arguments
     def index(self, folder: str | os.PathLike[str], *, version: str | None = None) -> Self:
