@@ -1,5 +1,7 @@
 """Sources of in-memory arrays with every layout and dtype that NumPy supports."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -197,3 +199,42 @@ def test_what_is_no_array_is_refused_without_a_read(case):
     make, words = NO_ARRAYS[case]
     with pytest.raises(SpecError, match=words):
         fb.from_arrays(make())
+
+
+class WithInterface:
+    """Has its memory as an attribute of the object, not of the class."""
+
+    def __init__(self):
+        self.__array_interface__ = ROWS.__array_interface__
+
+    def __iter__(self):
+        return iter(ROWS)
+
+
+class Proxy:
+    """Passes all attributes on to an array."""
+
+    def __getattr__(self, name):
+        return getattr(ROWS, name)
+
+    def __iter__(self):
+        return iter(ROWS)
+
+
+class WithBuffer:
+    """Has the buffer protocol of Python 3.12."""
+
+    def __buffer__(self, flags):
+        return memoryview(ROWS)
+
+    def __iter__(self):
+        return iter(ROWS)
+
+
+ROWS = np.arange(4.0)
+READ_BY_NUMPY = [WithInterface, Proxy, *([WithBuffer] if sys.version_info >= (3, 12) else [])]
+
+
+@pytest.mark.parametrize("kind", READ_BY_NUMPY)
+def test_iterable_objects_that_numpy_reads_are_arrays(kind):
+    assert ArraySource(kind()).arrays[0].tolist() == ROWS.tolist()

@@ -310,13 +310,23 @@ def _refuse_loader(leaf: Any, name: str) -> None:
         raise SpecError(f"{name!r} is a PyDataset of Keras, which has batches. Write from_batches(dataset).")
     if kind.__module__.startswith("forebay.") and hasattr(kind, "__iter__"):
         raise SpecError(f"{name!r} is a {kind.__name__} of Forebay already. Leave from_arrays() out.")
-    is_array = any(hasattr(kind, method) for method in ("__array__", "__array_interface__", "__dlpack__"))
-    if is_array or not hasattr(kind, "__iter__") or hasattr(kind, "__getitem__") or isinstance(leaf, Collection):
+    if not hasattr(kind, "__iter__") or hasattr(kind, "__getitem__") or isinstance(leaf, Collection):
+        return
+    if _has_memory(leaf) or any(hasattr(leaf, name) for name in ("__array__", "__array_interface__", "__dlpack__")):
         return
     raise SpecError(
         f"{name!r} is a {kind.__name__}, not an array. Write from_batches(loader) if it yields batches, or "
         "from_generator(function) with a function that returns it if it yields rows."
     )
+
+
+def _has_memory(leaf: Any) -> bool:
+    """Return whether an object has the buffer protocol. Before Python 3.12, `__buffer__` alone does not count."""
+    try:
+        memoryview(leaf).release()
+    except (TypeError, ValueError, BufferError):
+        return False
+    return True
 
 
 def can_change(array: Array) -> bool:
