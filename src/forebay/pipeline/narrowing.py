@@ -94,6 +94,7 @@ def _delivers_all_rows(pipeline: Pipeline) -> bool:
     order, schedule = pipeline.order, pipeline.schedule
     is_whole = schedule.shard_count == 1 and schedule.batch_limit is None and not schedule.drop_remainder
     assert order is not None
+    # Only indexed sources have an order, and these have a length.
     return is_whole and not order.repeats_rows and order.length == len(pipeline.source)  # type: ignore[arg-type]
 
 

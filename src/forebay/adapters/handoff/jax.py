@@ -64,7 +64,7 @@ class JaxHandOff:
         """Raise FeedError while JAX traces a function to compile it, or to use the trace later.
 
         JAX would use the batch as a constant. It keeps traces of `checkpoint` and `eval_shape` too, and a later `jit`
-        of the same function takes over theirs. `grad` and `vmap` alone trace anew in each call.
+        of the same function takes over theirs. `grad` and `vmap` alone trace again in each call.
         """
         if not _is_untraced() and isinstance(jax.numpy.zeros(()), jax.core.Tracer):
             raise FeedError(

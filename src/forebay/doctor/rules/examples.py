@@ -37,7 +37,7 @@ def _mark(cure: Cure, known: frozenset[str]) -> Cure:
 
 
 def _unknown_names(code: str, known: frozenset[str]) -> set[str]:
-    """Return the names that code uses and that nobody defines; empty if it is no Python, such as a command."""
+    """Return the undefined names that code uses; empty if it is no Python, such as a command."""
     try:
         names = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)]
         defined = {name for node in ast.walk(ast.parse(code)) for name in _defined_names(node)}
