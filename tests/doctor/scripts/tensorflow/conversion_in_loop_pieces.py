@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 rows = np.random.rand(3200, 512).astype("float32")
-weights = tf.Variable(tf.random.normal((512, 8)))
+weights = tf.Variable(tf.random.normal((512, 512)))
 
 
 @tf.function
