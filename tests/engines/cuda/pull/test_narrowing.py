@@ -12,6 +12,9 @@ from tests.support.fake_cuda import PACES, ImportSyncFramework, fake_cuda, wait_
 import forebay as fb
 from forebay.errors import PipelineError
 
+# Random integers of 64 bits do not fit; tests/pipeline/test_narrowing.py has the tests of the warning.
+pytestmark = pytest.mark.filterwarnings("ignore:.* cannot hold:UserWarning")
+
 NARROW_DTYPES = {"i8": "i4", "u8": "u4", "f8": "f4", "c16": "c8"}
 
 
