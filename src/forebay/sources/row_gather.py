@@ -18,15 +18,15 @@ from forebay.core.source import MemoryExtent
 from forebay.core.spec import Array
 from forebay.sources.c_functions import address_of, load_function
 
-__all__ = ["LIBRARY_FILE", "RowGather", "load_library"]
+__all__ = ["RowGather", "load_library"]
 
-LIBRARY_FILE = Path(__file__).with_name("gather_rows.so")  # built with the wheel
+_LIBRARY_FILE = Path(__file__).with_name("gather_rows.so")  # built with the wheel
 
 
 def load_library() -> Any:
     """Return the C function, or None without a compiled library."""
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    return load_function(LIBRARY_FILE, "forebay_gather_rows", pointer, number, pointer, number, pointer, number)
+    return load_function(_LIBRARY_FILE, "forebay_gather_rows", pointer, number, pointer, number, pointer, number)
 
 
 class RowGather:
