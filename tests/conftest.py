@@ -7,6 +7,7 @@ command of the README, leaves out the files in LONG and the tests with that mark
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -160,7 +161,7 @@ def framework_processes(tmp_path_factory: pytest.TempPathFactory) -> FrameworkPr
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _clean_process_state() -> None:
+def _clean_process_state() -> Generator[None]:
     """Undo what other files of tests left in this process."""
     # Ray leaves signal handlers behind, and a process started in the background ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -169,3 +170,6 @@ def _clean_process_state() -> None:
     # otherwise take 0.5 s.
     gc.collect()
     gc.freeze()
+    main = sys.modules["__main__"]
+    yield
+    assert sys.modules["__main__"] is main, "a worker process would run the script that a test left as __main__"

@@ -9,15 +9,6 @@ import pytest
 from forebay.doctor.capture.run_script import run_module, run_script
 
 
-@pytest.fixture(autouse=True)
-def restored_interpreter(monkeypatch):
-    """Restore what the script changes in this process. A script that ended keeps its `__main__`, see main_module.py."""
-    for name in ("__main__", "__mp_main__"):
-        monkeypatch.setitem(sys.modules, name, sys.modules["__main__"])
-    for name in ("argv", "orig_argv", "path"):
-        monkeypatch.setattr(sys, name, [*getattr(sys, name)])
-
-
 @pytest.fixture
 def write(tmp_path):
     def write_script(text):
