@@ -1,6 +1,6 @@
 """The doctor: profiles a training script and reports which lines slow it down.
 
-The report also predicts the gain of each cure.
+The report also predicts how much time each proposed change of the script saves.
 
     from forebay.doctor import watch
 
@@ -26,7 +26,10 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name on first use: `KerasWatch` needs Keras, and all commands import this package."""
+    """Import a public name on first use.
+
+    The command line imports this package, but only `KerasWatch` needs Keras.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -20,15 +20,15 @@ _NOT_PROFILED = "forebay: another watch is running, so this `fit` is not profile
 
 
 class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Profiles a `fit` and shows the report at its end.
+    """Profiles a call of `fit` and shows the report when `fit` ends.
 
     Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
-    Each further `fit` with the same callback gets a capture of its own. In a further `fit`, profiling starts when
-    Keras calls `set_model`, before `fit` compiles the step.
+    If the script passes this callback to `fit` again, each further `fit` gets a capture of its own. Its profiling
+    starts when Keras calls `set_model`, before `fit` compiles the training step.
 
     Args:
         html: The path of an HTML report to write.
-        warm_up: The number of first steps that profiling ignores.
+        warm_up: The number of steps at the start that profiling ignores.
         steps: The approximate number of steps to profile after the warm-up.
 
     Examples:
@@ -71,14 +71,14 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         return self.diagnosis
 
     def set_model(self, model: Any) -> None:
-        """Start profiling if this callback is not profiling yet. `fit` calls this before it compiles the step.
+        """Start profiling if this callback is not profiling yet.
 
-        If another KerasWatch is still profiling, stop it first.
+        `fit` calls this before it compiles the training step. If another KerasWatch is still profiling, stop it first.
         """
         super().set_model(model)
         previous = KerasWatch._latest() if KerasWatch._latest is not None else None
         if previous is not None and previous is not self:
-            previous.close()  # an earlier callback still profiles only if its `fit` failed or never started
+            previous.close()  # it still profiles only if its `fit` failed or never started
         self._start()
 
     def on_train_begin(self, logs: Any = None) -> None:

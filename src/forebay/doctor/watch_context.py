@@ -24,11 +24,11 @@ __all__ = ["Watch", "watch"]
 def watch(*, warm_up: int = 10, steps: int = 50) -> "Watch":
     """Return a context manager that profiles its block.
 
-    After the profiled steps, it records some steps on the GPU and times some steps without hooks. If the block
-    ends first, profiling ends with it.
+    After the profiled steps, the context manager also records some steps on the GPU, and times some steps without
+    hooks. If the block ends before that, profiling ends with the block.
 
     Args:
-        warm_up: The number of first steps that profiling ignores.
+        warm_up: The number of steps at the start that profiling ignores.
         steps: The approximate number of steps to profile after the warm-up.
     """
     return Watch(StepDetector(warm_up=warm_up, steps=steps))
@@ -51,7 +51,7 @@ class Watch:
         self._script_session = Session.find_script_session()
         if self._script_session is None:
             self._session.start()
-        else:  # use the capture of that session, because only one session can run at a time
+        else:  # only one session can run at a time, so use that of `forebay doctor`
             self._script_session.ledger.note(
                 "watch() reports everything that `forebay doctor` has recorded so far, because `forebay doctor` "
                 "profiles the whole script."
@@ -75,7 +75,7 @@ class Watch:
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The ordered findings, computed at first use."""
+        """The findings of the capture, the largest gain first. Computed at first use."""
         return diagnose(self.capture)
 
     @property
@@ -115,7 +115,7 @@ class Watch:
 
 
 def _describe_end(error: BaseException | None) -> str:
-    """Return the value of `Capture.ended`."""
+    """Return `Capture.ended` for a block that raised `error`; None: the block raised nothing."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"  # not an error: users interrupt a notebook cell that has trained for long enough
     return "done" if error is None else type(error).__name__  # not the message, which may contain user data

@@ -1,1 +1,1 @@
-"""Data types that the stages of the doctor share, and functions that format numbers for reports."""
+"""Data types that the packages of the doctor share, and text formats of the reports."""

@@ -1,4 +1,4 @@
-"""The capture of one profiled run, in a file that any machine can read."""
+"""The capture of one profiled run, and its file, which any machine can read."""
 
 import gzip
 import json
@@ -27,11 +27,11 @@ class Window:
     `start`, `end` and `traced` are nanoseconds on the clock of the events. Without a loop, the window is the whole run.
     """
 
-    start: int = 0  # of the first profiled step
-    end: int = 0  # of the last profiled step
+    start: int = 0  # start of the first profiled step
+    end: int = 0  # end of the last profiled step
     anchor: tuple[str, str, int] | None = None  # `LedgerEvent.site` of the events that end the steps; None: no loop
     untraced: tuple[float, ...] = ()  # seconds of each unprofiled step
-    traced: tuple[int, ...] = ()  # of the recorded steps: the start of the first, then the end of each
+    traced: tuple[int, ...] = ()  # start of the first recorded step, then the end of each recorded step
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Capture:
     lines: tuple[Line, ...]  # lines of user code; events refer to them by index
     events: tuple[LedgerEvent, ...] = field(repr=False)
     notes: tuple[str, ...] = ()  # sentences about data that the doctor could not record
-    facts: dict[str, Any] = field(default_factory=dict)  # about the process: frameworks, settings, memory, GPUs, script
+    facts: dict[str, Any] = field(default_factory=dict)  # of the process: frameworks, settings, memory, GPUs, script
     rank: int | None = None  # None if the run was not distributed
     device: DeviceRecords | None = None  # None if the device was not recorded
-    samples: tuple[HostSample, ...] = field(default=(), repr=False)  # of the host; captures of 0.1 have none
+    samples: tuple[HostSample, ...] = field(default=(), repr=False)  # captures of Forebay 0.1 have none
     history: StepHistory | None = field(default=None, repr=False)  # None if no unprofiled step was recorded
-    started: int | None = None  # start of the run, in nanoseconds on the clock of the events; None in captures of 0.1
+    started: int | None = None  # start of the run, in nanoseconds on the clock of the events; None: from Forebay 0.1
 
     def save(self, path: str | Path) -> None:
         """Write the capture as compressed JSON."""

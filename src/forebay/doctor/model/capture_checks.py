@@ -1,4 +1,7 @@
-"""The layout of a capture file. A file that others wrote is checked before the doctor uses its values."""
+"""Validates the layout of a capture file before the doctor uses the values in it.
+
+The file may come from another person or machine.
+"""
 
 from typing import Any
 
@@ -21,15 +24,15 @@ __all__ = ["check_capture"]
 MAX_EVENTS = 1_000_000  # `capture.ledger` records no more
 MAX_LINES = 100_000
 MAX_SAMPLES = 100_000  # `capture.host_sampler` keeps fewer
-MAX_FRAMES = 100_000  # of the stacks in the history; `capture.call_stacks` keeps fewer
-MAX_BLOCKS = 10_000  # of the history; `capture.history_recorder` keeps fewer
-MAX_STEPS = 1 << 48  # of the history: 9 years with steps of one microsecond
+MAX_FRAMES = 100_000  # stack frames in the step history; `capture.call_stacks` keeps fewer
+MAX_BLOCKS = 10_000  # blocks of the step history; `capture.history_recorder` keeps fewer
+MAX_STEPS = 1 << 48  # steps in the step history; steps of one microsecond would take 9 years
 MAX_EXCERPT_FILES, MAX_EXCERPT_LINES = 100, 10_000  # `capture.source_excerpt` stores fewer
 MAX_LINE_NUMBER = 1_000_000
 MAX_NANOSECONDS = 1 << 62  # 146 years; sums of two times still fit into int64
-MAX_SECONDS = 1e10
+MAX_SECONDS = 1e10  # 317 years
 MAX_KERNEL_NBYTES = 1 << 50  # bytes that one kernel reads and writes
-MAX_FLOPS = 1e24  # of one step; a million GPUs with 10 TFLOP/s each take more than a day for it
+MAX_FLOPS = 1e24  # of one step; a million GPUs with 10 TFLOP/s each need more than a day for them
 
 _count, _time, _seconds = integer(0), integer(0, MAX_NANOSECONDS), number(0, MAX_SECONDS)
 _kinds = frozenset(EventKind)

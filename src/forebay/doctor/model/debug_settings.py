@@ -8,7 +8,8 @@ __all__ = ["DebugSetting", "variable_of"]
 class DebugSetting(StrEnum):
     """A debug setting.
 
-    If it is on, a capture has events of the kind `EventKind.SETTING`, with the value of this enum as their `api`.
+    For each time that the script switches a setting on, the capture has an event of the kind `EventKind.SETTING`. The
+    value of this enum is the `api` of the event.
     """
 
     ANOMALY = "torch.autograd.set_detect_anomaly"
@@ -52,6 +53,6 @@ _VARIABLES: dict[str, str] = {
 def variable_of(setting: str) -> str:
     """Return the environment variable that switches a setting on.
 
-    Return other settings unchanged: some of them, such as `PYTHONDEVMODE`, are environment variables.
+    If no variable is known, return `setting` itself. It may already be a variable, such as `PYTHONDEVMODE`.
     """
     return _VARIABLES.get(setting, setting)

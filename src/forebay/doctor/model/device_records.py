@@ -26,10 +26,11 @@ RECORD = np.dtype(
     [
         ("start", "u8"),  # nanoseconds
         ("end", "u8"),  # nanoseconds
-        ("nbytes", "u8"),  # of a copy or memset
-        ("name", "u8"),  # of a kernel: index into `DeviceRecords.names`
+        ("nbytes", "u8"),  # bytes of a copy or memset
+        ("name", "u8"),  # index of a kernel's name in `DeviceRecords.names`
         ("kind", "u4"),  # RecordKind
-        # CopyKind of a copy, CUPTI's number of a called host function, type of a synchronization, or id of a graph
+        # Depends on the kind: CopyKind of a copy, CUPTI's number of a CUDA function, CUPTI's type of a synchronization,
+        # or id of a CUDA graph.
         ("what", "u4"),
         ("device", "u4"),  # number of the GPU
         ("stream", "u4"),
@@ -60,7 +61,7 @@ class RecordKind(IntEnum):
 
 CALL_KINDS = (RecordKind.RUNTIME, RecordKind.DRIVER)  # kinds of CUDA calls
 # Kind of a CUDA call -> CUPTI's numbers of functions that allocate or free device memory, from cupti_runtime_cbid.h and
-# cupti_driver_cbid.h. Asynchronous allocations from a pool of CUDA are not among them, because they do not wait.
+# cupti_driver_cbid.h. Asynchronous allocations from a CUDA pool are not listed, because they do not wait for a device.
 MEMORY_CALLS: dict[RecordKind, dict[int, str]] = {
     RecordKind.RUNTIME: {20: "cudaMalloc", 22: "cudaFree"},
     RecordKind.DRIVER: {
@@ -106,7 +107,7 @@ def sort_by_start(records: Any) -> Any:
 
 
 def mask_working_calls(records: Any) -> Any:
-    """Return a mask of the CUDA calls that queued work or waited for it."""
+    """Return a mask of the CUDA calls that queued device work or waited for it."""
     is_call = np.isin(records["kind"], CALL_KINDS)
     return is_call & np.isin(records["correlation"], records["correlation"][~is_call])
 
@@ -135,7 +136,10 @@ class DeviceRecords:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "DeviceRecords":
-        """Read what `to_json` returned; raise ValueError or zlib.error if the records are damaged or too many."""
+        """Return the object that `to_json` converted.
+
+        Raise ValueError or zlib.error if the records are damaged or too many.
+        """
         decompressor = zlib.decompressobj()
         packed = decompressor.decompress(base64.b64decode(document["records"]), MAX_NBYTES)
         if decompressor.unconsumed_tail or not decompressor.eof:

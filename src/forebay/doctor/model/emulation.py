@@ -1,6 +1,6 @@
 """An emulation: a second run that imitates a cure on the target line.
 
-The values that the script computes in such a run are stale or wrong. Only the step time is meaningful.
+The values that the script computes in this run are stale or wrong. Only the step time is meaningful.
 """
 
 from dataclasses import asdict, dataclass
@@ -63,8 +63,8 @@ class Emulation:
     kind: EmulationKind
     file: str
     number: int  # of the target line in `file`
-    # One of `every` calls runs as written, and so does the first call. 0: only the first call does. LOCK, NARROW and
-    # PREFETCH ignore this number.
+    # The first call and every `every`-th call run without the replacement. 0: only the first call does. LOCK, NARROW
+    # and PREFETCH ignore this number.
     every: int = 0
     workers: int = 0  # for WORKERS: worker processes of each DataLoader
     setting: str = ""  # for OFF: a debug setting, an environment variable, or the API name of a callback
@@ -80,19 +80,19 @@ class Emulation:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSetting:
-    """The outcome of running the script again without a debug setting."""
+    """The result of running the script again without a debug setting."""
 
-    title: str  # of the finding
-    saved: tuple[float, float] | None = None  # seconds per step without the setting, least and most
-    trouble: str = ""  # why there is no measurement; empty if there is one
+    title: str  # of the finding about the setting
+    saved: tuple[float, float] | None = None  # seconds by which a step is shorter, least and most
+    trouble: str = ""  # why there is no measurement; empty if it succeeded
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The outcome of running the script again with the main cure emulated."""
+    """The result of running the script again with the main cure emulated."""
 
     kind: EmulationKind | None = None  # None if the script did not run again
     predicted: tuple[float, float] | None = None  # step time with the cure in seconds, shortest and longest
     measured: float | None = None  # step time in seconds; None if there is no measurement
-    trouble: str = ""  # why there is no measurement; empty if there is one
-    settings: tuple[MeasuredSetting, ...] = ()  # findings whose cost only a second run shows
+    trouble: str = ""  # why there is no measurement; empty if it succeeded
+    settings: tuple[MeasuredSetting, ...] = ()  # for findings whose cost only a second run shows

@@ -1,37 +1,41 @@
 """Ledger events: framework calls, each with the line of the script that made it.
 
 `LedgerEvent.detail` contains JSON values. The keys are the same for all frameworks. A hook omits values that it does
-not know. The keys by event kind:
+not know. A "line" in this list is an index into `Capture.lines`. The keys by event kind:
 
-    upload    device, dtype, shape, key (equal for equal data), from_dtype (before the upload), pinned, non_blocking,
-              copied (False if the array shares the memory of its data), implied (True if an operation converted the
-              data, although the API name of the event is that of a conversion), pieces (the number of NumPy arrays in a
-              list that the call joins)
+    upload    device, dtype, shape, key (equal for equal data), from_dtype (dtype before the upload), pinned (whether
+              the data is in page-locked memory), non_blocking, copied (False if the array shares the memory of its
+              data), implied (True if an operation such as `tensor + array` converted the data), pieces (number of
+              NumPy arrays in a list that the call joins)
     download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
-    input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, built_at
-              (the line that built the loader), mapped_at (the line of a map that handles one row per call), row_map
-              (the line of a map before `batch`), estimated (True if the wait was not measured, but is that of other
-              calls of the function), runnable (seconds in which the thread ran or waited for a core; in the rest of
-              the wait it was blocked, for example by a file); `nbytes` is the size of the batch
-    prepare   what (row, collate, map, generator), count (of calls or rows)
+    input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch (batches that the
+              loader makes in advance), batch_rows, built_at (line that built the loader), mapped_at (line of a map
+              without parallel calls), row_map (line of a map before `batch`), estimated (True if the doctor did not
+              measure this wait, but takes it to be as long as in other calls of the function), runnable (seconds of
+              the wait in which the thread ran or waited for a core; otherwise a file, for example, blocked it);
+              `nbytes` is the size of the batch
+    prepare   what (row, collate, map, generator), count (number of calls or rows)
     compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph), flops
-              (of the products in the graph)
-    build     what (such as Dataset, Session, Model, function, iterator), function (its name), shuffle_rows, prefetch,
-              workers, pinned, persistent (whether workers stay alive), batch_rows, dtype, device, constants_nbytes, fit
-              (the number of the `fit` call that created the iterator), source and moved_nbytes (of a Module that
-              changed its device), jit_compile, run_eagerly and steps_per_execution (of a Keras model), dataset_rows and
-              random_rows (whether the code of a row seems to draw random numbers) of a DataLoader, rows_at (the
-              line of the function that makes its rows), generators (the
-              generators of random numbers that its dataset holds), stream (of a dataset without row numbers: "divided"
-              if worker processes divide its rows, "whole" if each of them yields all rows)
+              (of the products in the graph), graph_break and break_reason (line and reason of the graph break after
+              which PyTorch compiles)
+    build     what (such as Dataset, Session, Model, function, iterator), function (its name), dtype, device,
+              constants_nbytes, shuffle_rows, prefetch, workers, pinned, persistent (whether workers stay alive),
+              batch_rows, fit (number of the `fit` call that created the iterator).
+              A PyTorch module: source and moved_nbytes, if its device changes.
+              A Keras model: jit_compile, run_eagerly, steps_per_execution.
+              A DataLoader: dataset_rows, random_rows (whether the code that makes a row seems to draw random numbers),
+              rows_at (line of this code), generators (random number generators that the dataset holds), stream (for a
+              dataset without row numbers: "divided" if worker processes divide its rows, "whole" if each worker process
+              yields all rows)
     run       function, first (True for the first run of a session, which also prepares the graph)
+    step      optimizer (its class), fused, channels_last (layout of the filters); only in the first event
     transform function
     ops       count, tiny (number of very short operations), calling_seconds (Python time between operations),
-              small and small_seconds (operations on small tensors, and the time inside them)
+              small and small_seconds (number of operations on small tensors, and the time inside them)
 
-An event of kind "setting" lasts from when a debug setting was switched on until it was switched off, or until profiling
-ended. Its `api` is a value of `model.debug_settings.DebugSetting`, and its line is the line that switched it on.
+An event of kind "setting" lasts from the time when the script switched a debug setting on until the script switched it
+off or profiling ended. Its `api` is a value of `model.debug_settings.DebugSetting`. Its line switched the setting on.
 """
 
 from enum import StrEnum
@@ -49,10 +53,10 @@ __all__ = [
     "Line",
 ]
 
-FEED_API = "a forebay feed"  # `LedgerEvent.api` of a wait for a batch of Forebay
+FEED_API = "a forebay feed"  # `LedgerEvent.api` of a wait for a batch of a feed
 CELL_PREFIX = "Cell In["  # `Line.file` of a notebook cell starts with it, and the number of the cell follows
-PYTHON_CODE = "Python"  # `HostSample.function` of a line that executes bytecode
-STORED_STACK = "torch.fx.traceback.format_stack"  # `HostSample.function` while anomaly mode stores the stack
+PYTHON_CODE = "Python"  # `HostSample.function` of a line that executes its own bytecode and calls no function
+STORED_STACK = "torch.fx.traceback.format_stack"  # `HostSample.function` while PyTorch's anomaly mode stores the stack
 
 
 class EventKind(StrEnum):
@@ -73,10 +77,10 @@ class EventKind(StrEnum):
     CALLBACK = "callback"  # a compiled function called back to Python, on any thread
     SETTING = "setting"  # a debug setting was on
 
-    __hash__ = str.__hash__  # Enum.__hash__ is Python code, and every event is hashed several times
+    __hash__ = str.__hash__  # fast; Enum.__hash__ is Python code, and every event is hashed several times
 
 
-# Event kinds that can mark the end of a step, the most reliable first. Later kinds may occur several times in a step.
+# Event kinds that can mark the end of a step, the most reliable first. Less reliable ones may occur often in a step.
 LOOP_MARKS: tuple[frozenset[EventKind], ...] = (
     frozenset({EventKind.STEP}),
     frozenset({EventKind.INPUT}),
@@ -127,10 +131,13 @@ class LedgerEvent(NamedTuple):
 
 
 class HostSample(NamedTuple):
-    """What a thread did at one time, whether or not a hook recorded it. Times use the clock of the events."""
+    """The line that a thread executed at one time, whether or not a hook recorded it.
+
+    `time` uses the clock of the events.
+    """
 
     time: int
-    nanoseconds: int  # since the previous sample; the sample stands for this time
+    nanoseconds: int  # time since the previous sample; this sample stands for all of it
     thread: int  # thread id
     line: int  # index into `Capture.lines`: the innermost line of the script
     function: str = ""  # the function that the line was calling; PYTHON_CODE if it called none; empty if unknown

@@ -1,4 +1,4 @@
-"""Formatting of numbers, source locations and other texts for the reports."""
+"""Formats numbers, source locations and other texts for the reports."""
 
 from pathlib import Path
 
@@ -86,14 +86,16 @@ def format_speedup(low: float, high: float, step: float) -> str:
     best, worst = predicted_step_seconds(low, high, step)
     if is_wide_range(low, high, step):
         return f"up to {step / best:.{1 if step / best < 9.95 else 0}f} x"
-    # 9.95 is the first speedup that would read 10.0.
+    # A speedup of 9.95 or more would read 10.0 with one decimal.
     digits = 2 if step / worst < 1.1 else 1 if step / best < 9.95 else 0
     slowest, fastest = f"{step / worst:.{digits}f}", f"{step / best:.{digits}f}"
     return f"{fastest} x" if slowest == fastest else f"{slowest} to {fastest} x"
 
 
 def is_wide_range(low: float, high: float, step: float) -> bool:
-    """Whether the speedups of a cure that saves `low` to `high` seconds differ too much to be useful.
+    """Whether the predicted step times differ by more than a factor of WIDEST_RATIO.
+
+    A cure saves `low` to `high` seconds of the present step time `step`.
 
     >>> is_wide_range(0.4, 0.5, 1.0), is_wide_range(0.0, 0.5, 1.0)
     (False, True)
@@ -146,7 +148,7 @@ def format_location(line: Line, script: str) -> str:
     for folder in (script_path.parent, script_path.parent.absolute()):
         if path.is_relative_to(folder):
             return f"{path.relative_to(folder)}:{line.number}"
-    # A capture from another folder or another machine: the line is in the script itself if the paths end alike.
+    # The capture may come from another folder or machine. If the path ends with that of the script, it is the script.
     if path.parts[-len(script_path.parts) :] == script_path.parts:
         return f"{path.name}:{line.number}"
     return f"{Path(*path.parts[-2:])}:{line.number}"
@@ -162,7 +164,7 @@ def format_rate(count: float) -> str:
 
 
 def truncate(text: str, length: int) -> str:
-    """Shorten a text to `length` characters and end it with three dots."""
+    """Shorten a text that is longer than `length` characters, and end it with three dots."""
     return text if len(text) <= length else text[: length - 3].rstrip() + "..."
 
 
@@ -171,11 +173,15 @@ def _choose_unit(value: float) -> tuple[float, str]:
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if value * factor >= 0.9995:  # rounds to 1.00 of this unit
             return factor, unit
-    return (1e9, "ns") if value * 1e9 >= 0.5 else (1.0, "s")  # 0 reads 0 s, and other times below 0.5 ns read 0.00 s
+    # Below 0.5 ns the unit is s: 0 reads "0 s", and other times read "0.00 s".
+    return (1e9, "ns") if value * 1e9 >= 0.5 else (1.0, "s")
 
 
 def _format_three_digits(value: float) -> str:
-    """Format with three significant digits; below 1 with two decimals, from 1,000 on with all digits."""
+    """Format a number with three significant digits.
+
+    Numbers below 1 have two decimals, and numbers from 1,000 on have all digits before the decimal point.
+    """
     if value >= 99.95 or not value:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""Copies of a capture without user data: for reports that are shared with others."""
+"""Copies of a capture without user data, for reports that the user shares with others."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _PATH = re.compile(r"(?<![\w.])(?:~|\.\.?)?/(?:[^\s'\"`:;,()<>]*/)?([^\s'\"`:;,(
 
 
 def without_arguments(capture: Capture) -> Capture:
-    """Return a copy without the arguments of the script and without the text of its exception."""
+    """Return a copy without the arguments of the script and the text of its exception."""
     return replace(capture, arguments=(), ended=_without_text(capture.ended))
 
 

@@ -1,8 +1,9 @@
-"""The times of all unprofiled steps of a run, and samples of what the loop executed, in bounded memory.
+"""The step history: the times of all unprofiled steps, and samples of the loop's stack.
 
 After the profiled steps, one hook still reports the end of each step, and a thread samples the stack of the loop a few
-times per second. Most steps are only counted in blocks. A step that takes much longer than the others is a long step.
-The history stores the latest long steps one by one, and the samples of all long steps separately.
+times per second. To limit its memory, the history stores only sums for blocks of many steps. A step that takes much
+longer than the steps around it is a long step. The history stores the latest long steps one by one, and the samples of
+all long steps separately.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +13,10 @@ __all__ = ["LongStep", "StackFrame", "StepBlock", "StepHistory"]
 
 
 class StackFrame(NamedTuple):
-    """A frame of sampled stacks. Frames form call trees; in `StepHistory.frames`, each comes after its caller."""
+    """A frame of the sampled stacks. Frames form call trees.
+
+    In `StepHistory.frames`, each frame comes after its caller.
+    """
 
     caller: int  # index of the calling frame; -1 for the outermost frame of user code
     line: int  # index into `Capture.lines`; -1 for a function of a library
@@ -22,19 +26,19 @@ class StackFrame(NamedTuple):
 class LongStep(NamedTuple):
     """A step that took much longer than the other steps at that time."""
 
-    position: int  # number of steps before it
+    position: int  # number of steps before this step
     seconds: float
-    frames: tuple[int, ...] = ()  # a few of the innermost frames that were sampled, longest first
+    frames: tuple[int, ...] = ()  # innermost frames that were sampled in the step, at most a few; longest first
 
 
 @dataclass(frozen=True, slots=True)
 class StepBlock:
-    """Consecutive steps. `samples` does not include samples of long steps."""
+    """Consecutive steps, with samples of those that are not long steps."""
 
     steps: int
-    seconds: float  # sum of all steps, long steps included
+    seconds: float  # sum of all steps, including long steps
     usual: float  # seconds of the median step
-    samples: tuple[tuple[int, int], ...] = ()  # innermost frame and its number of samples
+    samples: tuple[tuple[int, int], ...] = ()  # index of an innermost frame, and its number of samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,12 @@ class StepHistory:
 
     frames: tuple[StackFrame, ...] = field(default=(), repr=False)
     blocks: tuple[StepBlock, ...] = ()  # in order of time
-    long_steps: tuple[LongStep, ...] = ()  # the last ones, in order of time
-    long_count: int = 0  # number of all long steps
+    long_steps: tuple[LongStep, ...] = ()  # the latest long steps, in order of time
+    long_count: int = 0  # number of all long steps of the run
     long_seconds: float = 0.0  # sum of all long steps
-    long_excess: float = 0.0  # seconds of all long steps, minus those of the same number of usual steps
-    long_samples: tuple[tuple[int, int], ...] = ()  # innermost frame and nanoseconds, of all long steps
-    resolution: int = 1  # steps per measurement; `LongStep.position` is exact to this many steps
+    long_excess: float = 0.0  # `long_seconds` minus the seconds of as many usual steps
+    long_samples: tuple[tuple[int, int], ...] = ()  # index of an innermost frame, and its nanoseconds in all long steps
+    resolution: int = 1  # steps that were timed together; `LongStep.position` is exact to this many steps
 
     @property
     def steps(self) -> int:
