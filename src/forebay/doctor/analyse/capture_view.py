@@ -1,4 +1,4 @@
-"""The capture view: what the rules derive from a capture."""
+"""The capture view: a capture with the values that the rules derive from it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = ["CallSite", "CaptureView"]
 
-RUN_AHEAD_SHARE = 0.3  # of the time; rare waits that take less do not show that the loop runs ahead
-MIN_UNPROFILED = 5  # steps; with fewer, the median of the profiled steps is more reliable
+RUN_AHEAD_SHARE = 0.3  # share of the time of all steps; rare waits that take less do not show that the loop runs ahead
+MIN_UNPROFILED = 5  # unprofiled steps; with fewer, the median of the profiled steps is more reliable
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,10 @@ class CallSite:
 
 
 class CaptureView:
-    """A capture and the values that the rules derive from it. Most values are computed once, at first use."""
+    """A capture with the values that the rules derive from it.
+
+    Each value marked `cached_property` is computed once, at first use.
+    """
 
     def __init__(self, capture: Capture) -> None:
         self.capture = separate_queue_waits(capture)
@@ -80,12 +83,12 @@ class CaptureView:
     def median_seconds(self) -> float:
         """The median of the unprofiled steps, in seconds; 0 without a loop.
 
-        With fewer than MIN_UNPROFILED unprofiled steps, it is the median of the profiled steps. The value is the mean
-        instead in two cases: the loop runs ahead of a device that was not recorded, or its input comes in bursts.
+        With fewer than MIN_UNPROFILED unprofiled steps, the profiled steps are used. The value is a mean instead of a
+        median in two cases: the loop runs ahead of a device that was not recorded, or its input comes in bursts. If the
+        loop runs ahead of a recorded device, `step_seconds` uses the time of the device, so no mean is needed.
         """
         if self.steps is None:
             return 0.0
-        # With device records, `step_seconds` uses the time of the device for a loop that runs ahead.
         if self.unprofiled_seconds:
             return (fmean if self.uses_mean else median)(self.unprofiled_seconds)
         return self.steps.mean_seconds if self.uses_mean else self.steps.seconds
@@ -97,14 +100,17 @@ class CaptureView:
 
     @property
     def profiled_seconds(self) -> float:
-        """The median of the profiled steps, or their mean if the input comes in bursts; 0 without a loop."""
+        """The time of a profiled step in seconds; 0 without a loop.
+
+        This is the median of the profiled steps, or their mean if the input comes in bursts.
+        """
         if self.steps is None:
             return 0.0
         return self.steps.mean_seconds if self.input_comes_in_bursts else self.steps.seconds
 
     @cached_property
     def input_comes_in_bursts(self) -> bool:
-        """Whether several batches arrive at the same time, so that the loop waits a long time in some steps only.
+        """Whether several batches arrive together, so that only some steps wait long for input.
 
         The worker processes of a loader start at the same time. If all of them are slow, their batches arrive together.
         """
@@ -114,7 +120,7 @@ class CaptureView:
     def runs_ahead(self) -> bool:
         """Whether some steps wait for work that other steps have queued.
 
-        Most steps are then short. The waits of a few steps take at least RUN_AHEAD_SHARE of the time.
+        In such a loop, most steps are short, and the waits of a few steps take at least RUN_AHEAD_SHARE of the time.
         """
         if self.steps is None:
             return False
@@ -124,7 +130,10 @@ class CaptureView:
 
     @property
     def mean_seconds(self) -> float:
-        """The mean of all unprofiled steps of the run, rare long steps included; 0 if they were not recorded."""
+        """The mean of all unprofiled steps of the run; 0 if they were not recorded.
+
+        The mean includes rare long steps, which a median ignores.
+        """
         history = self.capture.history
         return history.seconds / history.steps if history is not None and history.steps else 0.0
 
@@ -140,7 +149,8 @@ class CaptureView:
     def unprofiled_seconds(self) -> tuple[float, ...]:
         """The seconds of each unprofiled step; empty if there are fewer than MIN_UNPROFILED.
 
-        Also empty if the profiled and the unprofiled steps belong to different loops (see `steps.find_steps`).
+        The tuple is also empty if `steps.find_steps` returned the steps of another loop than that of the unprofiled
+        steps.
         """
         window = self.capture.window
         is_other_loop = self.steps is not None and window.anchor is not None and self.steps.anchor != window.anchor
@@ -149,15 +159,18 @@ class CaptureView:
 
     @cached_property
     def step_weights(self) -> Any:
-        """The weight of each profiled step in the shares of a step; an array that adds up to 1. Empty without steps."""
+        """The weight of each profiled step in a typical step (see `typical_step`).
+
+        An array with the sum 1; an empty tuple without steps.
+        """
         return step_weights(self.steps, self.capture.events, by_length=self.uses_mean) if self.steps else ()
 
     @cached_property
     def host_parts(self) -> dict[str, float]:
         """The parts of a step on the loop's thread, in seconds.
 
-        Their shares come from the profiled steps, and they add up to `step_seconds`. With device records, they are the
-        parts of the mean profiled step instead: `step_parts` has better ones.
+        The profiled steps determine their shares, and the parts add up to `step_seconds`. With device records, these
+        are the parts of the mean profiled step instead, because `step_parts` then divides `step_seconds` better.
         """
         if self.steps is None:
             return {}
@@ -199,7 +212,7 @@ class CaptureView:
         return (event for event in self.capture.events if event.kind in kinds)
 
     def loader_details(self, site: CallSite) -> list[dict[str, Any]]:
-        """Return what the capture knows of the loaders of an input site."""
+        """Return the details of the BUILD events that created the loaders of an input site."""
         lines = {*site.values("built_at")}
         return [event.detail or {} for event in self.events_of(EventKind.BUILD) if event.line in lines]
 
@@ -209,7 +222,7 @@ class CaptureView:
 
     @property
     def frameworks(self) -> dict[str, Any]:
-        """Framework -> its facts, see `capture.process_facts`. Contains the loaded frameworks that were queried."""
+        """The name of each loaded framework -> its facts (see `capture.process_facts`)."""
         facts: dict[str, Any] = self.capture.facts.get("frameworks", {})
         return facts
 

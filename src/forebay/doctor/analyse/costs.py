@@ -1,4 +1,4 @@
-"""The cost of events per step on the loop's thread."""
+"""The cost of ledger events, in seconds per step of the loop's thread."""
 
 from collections.abc import Iterable
 from statistics import fmean, median
@@ -17,9 +17,10 @@ ROUND_TRIP_SECONDS = 10e-6  # time to read a few bytes back from the fastest GPU
 def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
     """Return the seconds per step that events cost.
 
-    Assume that profiling lengthens events and steps by the same factor. So the result is the share of the events in a
-    profiled step, times the unprofiled step time. For events that occur in most steps, it is their share of a typical
-    step, as in `CaptureView.host_parts`. Events of a few long steps count too: see `_share_with_rare_events`.
+    The result is the share of the events in a profiled step, times the unprofiled step time. This assumes that
+    profiling lengthens events and steps by the same factor. `_share_with_rare_events` also counts events that only a
+    few long steps have. Without device records, the share in a typical step counts if it is larger, as in
+    `CaptureView.host_parts`.
     """
     if not view.steps or not view.step_seconds:
         return 0.0
@@ -38,12 +39,12 @@ def cost_on_any_thread(view: CaptureView, events: Iterable[LedgerEvent]) -> floa
 
 
 def _share_with_rare_events(view: CaptureView, seconds_by_step: list[float]) -> float:
-    """Return the share of events in a step, if a few steps are longer because of them.
+    """Return the share of events in a step, including events that only few steps have.
 
-    The step times are medians, so they do not contain events that occur in a few steps only. Therefore `excess`, the
-    mean time of the events per step minus their median time, is added to the profiled step. If the input comes in
-    bursts, the step times are means, and nothing is added. With device records, the step may be longer than the
-    profiled step of the host, because the device needs longer.
+    Step times are medians, so they do not contain the time of such events. Therefore the divisor is the time of a
+    profiled step plus `excess`: the mean time of the events per step minus their median time. If the input comes in
+    bursts, step times are means, so `excess` is zero. With device records, a step may take longer than a profiled step
+    of the host, because the device needs longer. The divisor uses the longer time.
     """
     longest = max(view.profiled_seconds, view.step_seconds) if view.device is not None else view.profiled_seconds
     mean = fmean(seconds_by_step)
@@ -54,7 +55,7 @@ def _share_with_rare_events(view: CaptureView, seconds_by_step: list[float]) -> 
 def unexplained_seconds(view: CaptureView) -> float:
     """Return the seconds per step that belong to no part of `steps.PARTS`.
 
-    This is time of Python, of launches and, without a GPU, of computation.
+    In this time, the host runs Python code, launches operations or, without a GPU, computes.
     """
     total = sum(view.host_parts.values())
     return view.step_seconds * view.host_parts[REST] / total if total else 0.0

@@ -1,4 +1,7 @@
-"""All time of a step by line of the script: recorded calls, and samples of the time between them."""
+"""The whole time of a step, divided among the lines of the script.
+
+The hooks measured the time of recorded calls. Host samples show which lines take the time between these calls.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,32 +20,36 @@ from forebay.doctor.model.events import PYTHON_CODE, EventKind
 
 __all__ = ["StepLines", "longest_host_line", "step_lines"]
 
-# Kinds of recorded calls in which the host itself works. In the others, it waits for computation, or computes.
+# Kinds of recorded calls in which the host itself works. In calls of all other kinds, it waits for computation or
+# computes.
 _HOST_KINDS = (EventKind.UPLOAD, EventKind.INPUT, EventKind.BUILD, EventKind.COMPILE, EventKind.TRANSFORM)
-# Packages whose Python code prepares computation, which other threads do.
+# Packages whose Python code prepares computation. Other threads run the computation.
 _PREPARING_PACKAGES = ("jax.", "flax.", "optax.", "equinox.", "haiku.")
 
-_Seconds = dict[int, dict[str, float]]  # by line and by call
+_Seconds = dict[int, dict[str, float]]  # index of a line -> recorded call or sampled function -> seconds per step
 
 
 @dataclass(frozen=True, slots=True)
 class StepLines:
-    """The lines of a step. All seconds together are those of the step."""
+    """The seconds of a step by line. All seconds together are the step time."""
 
-    lines: tuple[HostLine, ...]  # longest first; what they call is a recorded call or a sampled function
+    lines: tuple[HostLine, ...]  # longest first; their `functions` are recorded calls and sampled functions
     other_seconds: float  # sampled time that does not count for its line (see `trusted_share`)
-    unknown_seconds: float  # of calls and samples without a line
+    unknown_seconds: float  # time of calls and samples without a line
 
 
 def step_lines(view: CaptureView) -> StepLines:
-    """Divide the time of the loop's thread in a step. Without steps, all seconds are zero."""
+    """Divide the step time of the loop's thread among lines.
+
+    Without steps, return a result whose seconds are all zero.
+    """
     total = sum(view.host_parts.values())
     if view.steps is None or not total:
         return StepLines((), 0.0, 0.0)
     seconds: _Seconds = defaultdict(lambda: defaultdict(float))
     _add_recorded_calls(view, seconds)
     other = _add_samples(view, seconds)
-    scale = view.step_seconds / total  # profiled steps are longer than unprofiled ones
+    scale = view.step_seconds / total  # with device records, `host_parts` are those of a profiled step, which is longer
     lines, unknown = [], 0.0
     for index, calls in seconds.items():
         line, line_seconds = view.line(index), sum(calls.values()) * scale
@@ -57,12 +64,15 @@ def step_lines(view: CaptureView) -> StepLines:
 
 
 def _add_recorded_calls(view: CaptureView, seconds: _Seconds) -> None:
-    """Add the time of recorded calls. Time in several calls counts for the first part of PARTS."""
+    """Add the time of recorded calls to `seconds`.
+
+    If calls overlap, their common time counts for the call of the first part in PARTS.
+    """
     steps = view.steps
     assert steps is not None
     counted, means = Intervals([], []), split_step(steps, view.capture.events)
     for part, kinds in PARTS.items():
-        factor = view.host_parts[part] / means[part] if means[part] else 0.0  # of a typical step and the mean step
+        factor = view.host_parts[part] / means[part] if means[part] else 0.0  # ratio of the typical to the mean step
         sites: dict[tuple[int, str], list[tuple[int, int]]] = {}
         for event in view.capture.events:
             if event.thread == steps.thread and event.kind in kinds and event.end > steps.start:
@@ -75,7 +85,10 @@ def _add_recorded_calls(view: CaptureView, seconds: _Seconds) -> None:
 
 
 def _add_samples(view: CaptureView, seconds: _Seconds) -> float:
-    """Add the sampled lines of the time outside of recorded calls. Return the seconds that count for no line."""
+    """Add the time outside of recorded calls to the sampled lines.
+
+    Return the seconds that no line gets (see `trusted_share`). Without samples, the line of this time is unknown.
+    """
     rest, samples = view.host_parts[REST], unrecorded_samples(view)
     if found := loop_seconds(view, samples):
         return _add_loop_seconds(view, seconds, found)
@@ -96,7 +109,10 @@ def _add_samples(view: CaptureView, seconds: _Seconds) -> float:
 
 
 def _add_loop_seconds(view: CaptureView, seconds: _Seconds, found: Mapping[int, Mapping[str, float]]) -> float:
-    """Add the lines that samples of all steps of the loop show. Return the seconds that count for no line."""
+    """Add `found`, the result of `loop_seconds`, to `seconds`.
+
+    Return the seconds outside of recorded calls that no line gets.
+    """
     per_profiled_step = sum(view.host_parts.values()) / view.step_seconds if view.step_seconds else 0.0
     left = view.host_parts[REST]
     for line, functions in found.items():
@@ -107,9 +123,10 @@ def _add_loop_seconds(view: CaptureView, seconds: _Seconds, found: Mapping[int, 
 
 
 def longest_host_line(view: CaptureView) -> HostLine | None:
-    """Return the line on which the host itself works longest, with these seconds per step; None if there is none.
+    """Return the line on which the host itself works longest; None if there is none.
 
-    Compiled calls, waits for the device, and operations that compute before they return do not count.
+    The result has only the seconds of this work. Compiled calls, waits for the device, and operations that compute
+    before they return are not included.
     """
     recorded = {(site.line, site.api): site.kind in _HOST_KINDS for site in view.sites}
     eager_lines = {site.line for site in view.sites_of(EventKind.OPS) if not site.api.startswith("jax")}
@@ -125,7 +142,11 @@ def longest_host_line(view: CaptureView) -> HostLine | None:
 
 
 def _computes(function: str, *, is_eager: bool) -> bool:
-    """Whether a sampled function may compute. Code on the line of an eager operation may be this operation."""
+    """Whether a sampled function may compute.
+
+    Python code and unknown functions may compute only on a line with an eager operation (`is_eager`), which they may be
+    a part of.
+    """
     if function in ("", PYTHON_CODE):
         return is_eager
     return is_framework_function(function) and not function.startswith(_PREPARING_PACKAGES)

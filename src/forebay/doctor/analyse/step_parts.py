@@ -1,8 +1,8 @@
 """The parts of a step from device records: device work and causes of idle time.
 
-The shares of the parts come from the recorded steps, and their sum is the time of an unprofiled step. Recording adds
-some microseconds of host time per launch and no device time. So the extra time of a recorded step is subtracted from
-the host parts, first from launching and Python.
+The recorded steps determine the shares of the parts. The parts add up to the time of an unprofiled step. CUPTI adds
+some microseconds of host time per launch and no device time. So `split_recorded_step` subtracts the extra time of a
+recorded step from the parts of the host, first from launching and Python.
 """
 
 from forebay.doctor.analyse.device_view import DeviceView
@@ -12,7 +12,7 @@ __all__ = ["COMPUTING", "DEVICE_PARTS", "TRANSFER_DIRECTIONS", "split_recorded_s
 
 COMPUTING = "computing"
 DEVICE_PARTS = (*CAUSES, LAUNCHING, COMPUTING, PYTHON, IDLE)
-TRANSFER_DIRECTIONS = ("host to device", "device to host")  # each is also a part
+TRANSFER_DIRECTIONS = ("host to device", "device to host")  # each direction is also the name of a part
 # Parts that recording makes longer, in the order in which `split_recorded_step` shortens them.
 _RECORDING_COSTS = ((LAUNCHING, PYTHON), tuple(CAUSES))
 
@@ -29,9 +29,9 @@ def split_recorded_step(device_view: DeviceView, step_seconds: float) -> dict[st
 
 
 def _device_seconds(device_view: DeviceView) -> dict[str, float]:
-    """Return the seconds per step of computation and of each direction of transfers.
+    """Return the seconds per step of computation and of transfers in each direction.
 
-    Transfers during computation do not count, and overlapping transfers count once.
+    Transfers during computation do not count. If transfers overlap, their common time counts for the first direction.
     """
     per_step = 1e9 * len(device_view)
     seconds, counted = {COMPUTING: device_view.working_intervals.length / per_step}, device_view.working_intervals
@@ -43,7 +43,7 @@ def _device_seconds(device_view: DeviceView) -> dict[str, float]:
 
 
 def _idle_seconds(device_view: DeviceView) -> dict[str, float]:
-    """Return the idle seconds per step of each cause."""
+    """Return for each part the seconds per step in which it keeps the device idle."""
     seconds = dict.fromkeys(DEVICE_PARTS, 0.0)
     for idle in device_view.idle_times:
         seconds[idle.cause] += idle.seconds

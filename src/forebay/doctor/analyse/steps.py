@@ -1,4 +1,4 @@
-"""The steps of a capture, and the parts of a step on the loop's thread."""
+"""The steps of the training loop in a capture, and the parts of a step."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,39 +24,41 @@ __all__ = [
 ]
 
 MIN_STEPS = 3  # a loop has at least this many steps
-MIN_OPS_EVENTS = 20  # fewer may come from one long call, such as building a model
-LONG_STEP_FACTOR = 3  # times the median step; a longer step is a long step, for example at the end of an epoch
-MAX_LONG_SHARE = 0.1  # of the steps; if more steps are long, they are part of the loop
-MIN_SEQUENCE_SHARE = 0.2  # of the steps; a shorter sequence of steps without a long step says too little
-BURST_SHARE = 0.2  # of the time; if long waits for input take more, they are part of the loop
-MIN_BURSTS = 3  # in a capture: bursts of steps with another loop between them, or bursts of batches
-MIN_STEPS_OF_BURST = 3  # on average
-MIN_SHARE_BETWEEN_BURSTS = 0.5  # of the window; if the time between bursts is shorter, no other loop is examined
-MIN_LOOP_SHARE = 0.25  # of the window; the usual steps of the other loop must take at least this share
-MIN_LOOP_STEPS = 10  # of the other loop in the window
-# Burst of transfers: transfers in direct succession, such as those of a list of arrays. It marks no steps.
+MIN_OPS_EVENTS = 20  # OPS events of one line; fewer may come from one long call, such as building a model
+LONG_STEP_FACTOR = 3  # times the median step; a step above this limit, such as the end of an epoch, is a long step
+MAX_LONG_SHARE = 0.1  # share of the steps; if more steps are long, they are usual for this loop and are not left out
+MIN_SEQUENCE_SHARE = 0.2  # share of the steps; a sequence between two long steps must be this long to be used alone
+BURST_SHARE = 0.2  # share of the time of all steps; long waits for input that take more are usual for this loop
+MIN_BURSTS = 3  # per capture; fewer bursts, of steps or of batches that arrive together, may be a coincidence
+MIN_STEPS_OF_BURST = 3  # mean number of steps in a burst
+MIN_SHARE_BETWEEN_BURSTS = 0.5  # share of the window; with less time between bursts, another loop is not searched
+MIN_LOOP_SHARE = 0.25  # share of the window that the usual steps of the other loop must take
+MIN_LOOP_STEPS = 10  # steps of the other loop in the window
+# A burst of transfers is a sequence of transfers in direct succession, such as the transfers of a list of arrays. A
+# transfer of a burst does not end a step.
 MAX_BURST_NS = 50_000_000  # nanoseconds that a burst of up to FEW_TRANSFERS transfers of one line may take
-FEW_TRANSFERS = 30
-# Nanoseconds between two transfers of a longer burst (median). A loop that only converts rows needs 20 to 30 us between
-# them on two cores, most of it for the hook. More time may be the computation of a step.
+FEW_TRANSFERS = 30  # per line; for a longer burst, MAX_BURST_GAP_NS decides, or MAX_CUPY_BURST_NS for CuPy
+# Largest median time in nanoseconds between two transfers of a longer burst. A loop that only converts rows takes 20 to
+# 30 us between two conversions on two cores, most of it in the hook. A longer time may be the computation of a step.
 MAX_BURST_GAP_NS = 100_000
-# The hooks record no operations of CuPy, so the computation of a short step is only a gap between two transfers.
-MAX_CUPY_BURST_NS = 5_000_000  # nanoseconds that a longer burst of CuPy may take
-WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
+# The hooks record no operations of CuPy, so the computation of a short step looks like a gap between two transfers.
+MAX_CUPY_BURST_NS = 5_000_000  # nanoseconds that a burst of more than FEW_TRANSFERS transfers of CuPy may take
+WARM_UP_SHARE = 0.2  # share of the steps that counts as warm-up if the script ended before the doctor found its loop
 
 CROSSING_KINDS = frozenset({EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE, EventKind.SYNC})
 
-# Part of a step -> kinds of events. Time that belongs to several parts counts for the first one.
+# Part of a step -> kinds of events. If events of several parts overlap, their common time counts for the first part.
 PARTS: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
-    "building again": frozenset({EventKind.BUILD}),  # in steps after the warm-up, so usually not for the first time
+    # Steps after the warm-up usually do not build an object for the first time.
+    "building again": frozenset({EventKind.BUILD}),
     "waiting for input": frozenset({EventKind.INPUT}),
-    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),  # moves in either direction count here
+    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),  # moves in any direction count here
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
     "compiled calls": frozenset({EventKind.RUN}),
 }
 RECORDED_KINDS = frozenset().union(*PARTS.values())
-REST = "everything else"  # time in no part of PARTS
+REST = "everything else"  # name of the time outside of all PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +96,14 @@ class Steps:
 def find_steps(capture: Capture) -> Steps | None:
     """Return the steps of the profiled window; None if there are too few.
 
-    If the script ended before the detector found its steps, the most frequent call site of the most reliable kind marks
-    the steps. Bursts of transfers mark none. If the steps come in bursts, and another loop takes much of the time
-    between the bursts, the result has the steps of the other loop. For example, a script of reinforcement learning acts
-    in many steps, and then learns from them in another loop.
+    The anchor of the window marks the ends of the steps. If the script ended before the doctor found an anchor, the
+    most frequent call site of the most reliable kind in LOOP_MARKS marks them. If the marked steps come in bursts, and
+    another loop takes much of the time between the bursts, return the steps of the other loop. For example, a script of
+    reinforcement learning acts in many steps, and then learns from them in another loop.
     """
     window, events = capture.window, capture.events
     burst_lines = _find_burst_lines(events, hides_operations="cupy" in capture.facts.get("frameworks", {}))
-    if window.anchor is not None and not _is_sample_of_burst(window, burst_lines):
+    if window.anchor is not None and not _has_burst_as_anchor(window, burst_lines):
         inside = [event for event in events if window.start <= event.end <= window.end]
         marks = [event for event in inside if event.site == window.anchor]
         return _find_longer_loop(capture, marks, inside) or _make_steps(window.anchor, marks, events)
@@ -120,11 +122,12 @@ def has_steps(capture: Capture) -> bool:
 
 
 def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: list[LedgerEvent]) -> Steps | None:
-    """Return the steps of another loop, which runs between bursts of the marked steps; None if there is none.
+    """Return the steps of another loop between bursts of marked steps, or None.
 
-    The time between the bursts must take at least MIN_SHARE_BETWEEN_BURSTS of the window, and the usual steps of the
-    other loop at least MIN_LOOP_SHARE. Return None also if a framework marks the steps, or if the device was recorded:
-    its records belong to the marked steps.
+    `marks` end the marked steps; `events` are all events of the window. The time between the bursts must take at least
+    MIN_SHARE_BETWEEN_BURSTS of the window, and the usual steps of the other loop at least MIN_LOOP_SHARE. Return None
+    also if optimizer steps or batches mark the steps, because these marks are reliable. Return None also if the device
+    was recorded, because its records belong to the marked steps.
     """
     window = capture.window
     if capture.device is not None or not marks or marks[0].kind in (EventKind.STEP, EventKind.INPUT):
@@ -151,30 +154,37 @@ def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: li
 
 
 def _count_bursts(events: Sequence[LedgerEvent], mark: LedgerEvent, longest_usual: float) -> int:
-    """Return the number of bursts of steps in the whole capture. Between two bursts, the thread has other events.
+    """Return the number of bursts of steps in the whole capture.
 
-    A step that takes more than `longest_usual` nanoseconds separates two bursts.
+    `mark` is an event that ends a step. A step of more than `longest_usual` nanoseconds separates two bursts if the
+    thread has other events in it.
     """
-    own = [event for event in events if event.thread == mark.thread]
-    marks = [index for index, event in enumerate(own) if event.site == mark.site]
-    burst_starts = [after for before, after in pairwise(marks) if own[after].end - own[before].end > longest_usual]
-    return 1 + sum(own[start - 1].site != mark.site for start in burst_starts)
+    on_thread = [event for event in events if event.thread == mark.thread]
+    marks = [index for index, event in enumerate(on_thread) if event.site == mark.site]
+    burst_starts = [
+        after for before, after in pairwise(marks) if on_thread[after].end - on_thread[before].end > longest_usual
+    ]
+    return 1 + sum(on_thread[start - 1].site != mark.site for start in burst_starts)
 
 
 def _share_steps(events: Sequence[LedgerEvent], marks: Sequence[LedgerEvent]) -> bool:
-    """Whether most steps between these events contain a mark, so that both belong to one loop."""
+    """Whether events and marks belong to one loop: most intervals between events contain a mark."""
     ends, mark_ends = [event.end for event in events], [mark.end for mark in marks]
     return len(np.unique(np.searchsorted(ends, mark_ends))) > len(ends) / 2
 
 
 def _usual_nanoseconds(events: Sequence[LedgerEvent]) -> float:
-    """Return the median time between two consecutive events, times the number of these intervals."""
+    """Return the median interval between consecutive events, times the number of intervals."""
     lengths = np.diff([event.end for event in events])
     return float(np.median(lengths)) * len(lengths)
 
 
-def _is_sample_of_burst(window: Window, burst_lines: set[int]) -> bool:
-    """Whether the window is the sample of a burst. The script then ended before the detector could reject its site."""
+def _has_burst_as_anchor(window: Window, burst_lines: set[int]) -> bool:
+    """Whether the anchor of the window is a transfer of a burst.
+
+    This happens if the script ended before the step detector could reject the anchor. So the window has no unprofiled
+    steps.
+    """
     kind, _, line = window.anchor or ("", "", -1)
     return not window.untraced and kind in CROSSING_KINDS and line in burst_lines
 
@@ -182,17 +192,17 @@ def _is_sample_of_burst(window: Window, burst_lines: set[int]) -> bool:
 def _find_burst_lines(events: Iterable[LedgerEvent], *, hides_operations: bool) -> set[int]:
     """Return the lines whose transfers and waits form at most MIN_STEPS bursts.
 
-    `hides_operations`: the script uses a framework whose operations the hooks do not record.
+    With `hides_operations`, the script uses a framework whose operations the hooks do not record.
     """
     bursts: dict[int, list[_Burst]] = {}  # by line
     for successive in _successive_transfers(events):
         positions: dict[int, list[int]] = {}
         for position, event in enumerate(successive):
             positions.setdefault(event.line, []).append(position)
-        for line, own in positions.items():
-            gaps = [successive[at].start - successive[at - 1].end for at in own if at]
-            span = successive[own[-1]].end - successive[own[0]].start
-            bursts.setdefault(line, []).append(_Burst(len(own), span, gaps, len(positions) == 1))
+        for line, of_line in positions.items():
+            gaps = [successive[at].start - successive[at - 1].end for at in of_line if at]
+            span = successive[of_line[-1]].end - successive[of_line[0]].start
+            bursts.setdefault(line, []).append(_Burst(len(of_line), span, gaps, len(positions) == 1))
     return {line for line, found in bursts.items() if len(found) <= MIN_STEPS and _are_bursts(found, hides_operations)}
 
 
@@ -201,13 +211,13 @@ class _Burst:
     """The transfers of one line in a sequence of successive transfers."""
 
     count: int
-    span: int  # nanoseconds from the first to the last
-    gaps: list[int]  # nanoseconds between each transfer and the transfer before it, which may be one of another line
+    span: int  # nanoseconds from the start of the first transfer to the end of the last
+    gaps: list[int]  # nanoseconds between each transfer and the previous transfer of the sequence, of any line
     is_alone: bool  # whether the sequence has no transfers of other lines
 
 
 def _are_bursts(found: Sequence[_Burst], hides_operations: bool) -> bool:
-    """Whether the transfers of a line follow each other so fast that there is no computation between them."""
+    """Whether the transfers of a line follow each other too fast for computation between them."""
     count, gaps = sum(burst.count for burst in found), [gap for burst in found for gap in burst.gaps]
     if count < 2 or not gaps:
         return False
@@ -219,10 +229,11 @@ def _are_bursts(found: Sequence[_Burst], hides_operations: bool) -> bool:
 
 
 def _successive_transfers(events: Iterable[LedgerEvent]) -> Iterator[list[LedgerEvent]]:
-    """Yield the sequences of transfers and waits of one thread without another event between them.
+    """Yield sequences of transfers and waits of one thread with no other event between them.
 
-    A sequence goes on if the next transfer has the line of the one before it, or the same direction: two lines may
-    convert the features and the labels of a row. A loop that uploads and reads back on two lines computes in between.
+    A transfer continues a sequence if its line or its kind equals that of the previous transfer. The kind alone is
+    enough, because two lines may convert the features and the labels of a row. If both differ, a new sequence starts: a
+    loop that uploads on one line and reads back on another line computes in between.
     """
     sequences: dict[int, list[LedgerEvent]] = {}  # by thread
     for event in events:
@@ -241,9 +252,10 @@ def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:
 
 
 def _steps_of_operations(events: Sequence[LedgerEvent]) -> Steps | None:
-    """Return the steps of a loop that has only OPS events. Each OPS event is one step.
+    """Return the steps of a loop that has only OPS events: one step per event.
 
-    Operations inside of a compilation belong to the compiled call, which may be the first one of a script.
+    OPS events that lie completely inside of a compilation do not count, because the compiler runs their operations.
+    Return None if too few OPS events remain.
     """
     compilations = [event for event in events if event.kind == EventKind.COMPILE]
     compiling = Intervals([event.start for event in compilations], [event.end for event in compilations])
@@ -256,7 +268,7 @@ def _steps_of_operations(events: Sequence[LedgerEvent]) -> Steps | None:
 
 
 def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerEvent] | None:
-    """Return the events of the call site with the most events. None if there are too few."""
+    """Return the events of the call site with the most events; None if too few."""
     sites: dict[tuple[str, str, int], list[LedgerEvent]] = {}
     for event in events:
         sites.setdefault(event.site, []).append(event)
@@ -267,9 +279,10 @@ def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerE
 def _make_steps(
     anchor: tuple[str, str, int], marks: Sequence[LedgerEvent], events: Iterable[LedgerEvent]
 ) -> Steps | None:
-    """Return the steps between these marks, on the thread of the last mark. None if there are too few.
+    """Return the longest sequence of steps between these marks without a long step.
 
-    A wait for the device does not make a step long: the loop may wait only in some steps, for the work of all steps.
+    The steps are on the thread of the last mark. Return None if there are too few. A wait for the device does not make
+    a step long, because the loop may wait only in some steps, for the work of all steps.
     """
     thread = marks[-1].thread if marks else 0
     edges = [mark.end for mark in marks if mark.thread == thread]
@@ -282,7 +295,7 @@ def _make_steps(
 
 
 def _waited_in_each_step(steps: Steps, events: Iterable[LedgerEvent], kinds: frozenset[str]) -> Any:
-    """Return the nanoseconds that the loop waits in each step, in events of these kinds."""
+    """Return for each step the nanoseconds that the loop waits in events of these kinds."""
     waits = [event for event in events if event.kind in kinds and event.thread == steps.thread]
     waiting = Intervals([event.start for event in waits], [event.end for event in waits])
     return waiting.covered_lengths(steps.edges[:-1], steps.edges[1:])
@@ -291,9 +304,9 @@ def _waited_in_each_step(steps: Steps, events: Iterable[LedgerEvent], kinds: fro
 def _longest_usual_sequence(edges: list[int], lengths: Any) -> list[int]:
     """Return the edges of the longest sequence of steps without a long step.
 
-    A long step may make calls that no usual step makes: a validation, a checkpoint, a first compilation. The result has
-    all edges in two cases: more than MAX_LONG_SHARE of the steps are long, so that they are part of the loop; or each
-    sequence is shorter than MIN_SEQUENCE_SHARE. `lengths` are the nanoseconds of each step, without its waits.
+    Long steps are left out because they may make calls that usual steps do not make, such as a validation, a checkpoint
+    or a first compilation. Return all edges if more than MAX_LONG_SHARE of the steps are long, or if each sequence has
+    less than MIN_SEQUENCE_SHARE of the steps. `lengths` are the nanoseconds of each step, without its waits.
     """
     long_steps = np.flatnonzero(lengths > LONG_STEP_FACTOR * np.median(lengths))
     if not len(long_steps) or len(long_steps) > MAX_LONG_SHARE * len(lengths):
@@ -304,9 +317,11 @@ def _longest_usual_sequence(edges: list[int], lengths: Any) -> list[int]:
 
 
 def waits_in_bursts(steps: Steps, events: Iterable[LedgerEvent]) -> bool:
-    """Whether some steps, but not most of them, are long because they wait for input, and take much of the time.
+    """Whether batches arrive in bursts, so that a few steps wait long for input.
 
-    A single long wait is no burst, because a loader starts its workers at the start of an epoch.
+    At least MIN_BURSTS steps must be long and wait for input during more than half of their time. A single such wait
+    has another cause: a loader starts its workers at the start of an epoch. Together, these steps must take more than
+    BURST_SHARE of the time.
     """
     lengths = np.diff(steps.edges)
     waited = _waited_in_each_step(steps, events, PARTS["waiting for input"])

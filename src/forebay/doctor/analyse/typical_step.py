@@ -1,4 +1,7 @@
-"""The parts of a step on the loop's thread, and the weight of each profiled step in them."""
+"""The parts of a typical step on the loop's thread.
+
+A typical step is a mean of the profiled steps. `step_weights` decides how much each profiled step counts in this mean.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,12 +16,15 @@ __all__ = ["share_of_steps", "split_each_step", "split_step", "split_typical_ste
 
 
 def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:
-    """Return the seconds of each part of the mean step. The parts add up to the mean step time."""
+    """Return the seconds of each part of the mean step; they add up to its time."""
     return {part: float(seconds.mean()) for part, seconds in split_each_step(steps, events).items()}
 
 
 def split_each_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, Any]:
-    """Return the seconds of each part in each step. The parts of a step add up to its time."""
+    """Return for each part an array with its seconds in each step.
+
+    The parts of a step add up to its time.
+    """
     loop_events = [event for event in events if event.thread == steps.thread]
     counted, counted_lengths = Intervals([], []), np.zeros(len(steps))
     parts: dict[str, Any] = {}
@@ -36,11 +42,11 @@ def split_each_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, An
 
 
 def step_weights(steps: Steps, events: Iterable[LedgerEvent], *, by_length: bool) -> Any:
-    """Return how much each step counts in the shares of a typical step. The weights add up to 1.
+    """Return the weight of each step in a typical step. The weights add up to 1.
 
-    All steps count equally, so that a few long steps do not decide the shares; with `by_length`, they count by their
-    length. Steps with a compilation do not count if they are at most MAX_LONG_SHARE of the steps, for example because
-    the first validation compiles a function.
+    All steps have the same weight, so that a few long steps do not decide the shares. With `by_length`, weights are in
+    proportion to the lengths of the steps. Steps with a compilation get the weight 0 if they are at most MAX_LONG_SHARE
+    of the steps: usual steps compile nothing, but for example the first validation does.
     """
     lengths = np.diff(steps.edges).astype(float)
     compilations = [event for event in events if event.kind == EventKind.COMPILE and event.thread == steps.thread]
@@ -52,7 +58,10 @@ def step_weights(steps: Steps, events: Iterable[LedgerEvent], *, by_length: bool
 
 
 def share_of_steps(steps: Steps, seconds_by_step: Any, weights: Any) -> float:
-    """Return the share of a typical step. `seconds_by_step` are at most the seconds of each step."""
+    """Return the share of a typical step that `seconds_by_step` take.
+
+    `seconds_by_step` has the seconds of some work in each step, and `weights` is a result of `step_weights`.
+    """
     lengths = np.maximum(1, np.diff(steps.edges)) / 1e9
     return float(np.dot(weights, np.asarray(seconds_by_step) / lengths))
 
@@ -60,7 +69,10 @@ def share_of_steps(steps: Steps, seconds_by_step: Any, weights: Any) -> float:
 def split_typical_step(
     steps: Steps, events: Iterable[LedgerEvent], weights: Any, step_seconds: float
 ) -> dict[str, float]:
-    """Return the seconds of each part of a step that takes `step_seconds`, from the shares in profiled steps."""
+    """Return the seconds of each part of a typical step that takes `step_seconds`.
+
+    The profiled steps and their `weights` determine the shares of the parts.
+    """
     parts = split_each_step(steps, events)
     shares = {part: share_of_steps(steps, seconds, weights) for part, seconds in parts.items()}
     total = sum(shares.values())
