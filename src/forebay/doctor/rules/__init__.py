@@ -1,1 +1,4 @@
-"""The rules of the doctor: `examine(view)` of each rule yields findings of one cause."""
+"""The rules of the doctor: one module for each cause of lost time.
+
+`examine(view)` of a rule yields its findings. The modules `*_edits.py` make code for the cures in these findings.
+"""

@@ -34,11 +34,14 @@ _HEADINGS = ("# before line", "# instead of line", "# remove line", "# after the
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of the script. `text` gets the indentation of the line `first`; an empty text removes the lines."""
+    """One change of the script: new text, and its place.
+
+    The user indents `text` like the line `first`. An empty `text` removes the lines.
+    """
 
     place: Literal["before", "instead", "after"]  # "after": after the loop that begins at line `first`
-    first: int  # number of a line
-    last: int
+    first: int  # number of the first line
+    last: int  # number of the last line
     text: str
     statement: ast.stmt | None = field(default=None, compare=False, repr=False)  # the statement that the text replaces
 
@@ -64,17 +67,17 @@ class Edit:
         return cls("after", loop.lineno, loop.lineno, "\n".join(lines))
 
     def keep_neighbours(self, code: ScriptCode) -> "Edit":
-        """Return an edit that keeps the other statements on its lines.
+        """Return an edit that keeps other statements on the lines that it replaces.
 
-        Raise ValueError if there are other statements and the new text has several lines, or if the new text has a
-        string of several lines, which a new indentation would change.
+        Raise ValueError in two cases: `text` has several lines, and its lines in the script also have other statements;
+        or `text` has a string of several lines, which a new indentation would change.
         """
         if "\n" in self.text and any(quotes in self.text for quotes in ('"""', "'''")):
-            raise ValueError(f"line {self.first} has a string of several lines")
+            raise ValueError(f"line {self.first} has a string of several lines. Change this line by hand.")
         if self.statement is None or (lines := code.replace_in_lines(self.statement, self.text or "pass")) is None:
             return self
         if "\n" in self.text:
-            raise ValueError(f"line {self.first} has several statements")
+            raise ValueError(f"line {self.first} has several statements. Change this line by hand.")
         return replace(self, text=lines)
 
     @property
@@ -88,13 +91,16 @@ class Edit:
 
 
 def format_edits(edits: Iterable[Edit]) -> str:
-    """Return edits as the code of a cure, in the order of their lines. Those after a loop come last."""
+    """Return edits as the code of a cure, in the order of their lines.
+
+    Edits after a loop come last.
+    """
     ordered = sorted(edits, key=lambda edit: (edit.place == "after", edit.first, edit.place != "before"))
     return "\n".join(line for edit in ordered for line in (edit.place_text, edit.text) if line)
 
 
 def is_fitted(code: str) -> bool:
-    """Whether the code of a cure names the lines of the script at which it belongs."""
+    """Whether the code of a cure names the lines of the script that it changes."""
     return code.startswith(_HEADINGS)
 
 
@@ -111,7 +117,7 @@ def join_code(*codes: str) -> str:
 
 
 def import_lines(code: ScriptCode, *, numpy: bool = False) -> list[str]:
-    """Return the import statements that new code needs: of Forebay and, with `numpy`, of NumPy.
+    """Return the imports of Forebay and, with `numpy`, of NumPy for new code.
 
     Omit imports that the script already has.
     """
@@ -120,9 +126,9 @@ def import_lines(code: ScriptCode, *, numpy: bool = False) -> list[str]:
 
 
 def module_import(code: ScriptCode, module: str) -> tuple[str, list[str]]:
-    """Return a name of a module for new code, and the import statements that the name needs.
+    """Return the name of a module in new code, and the import statements for it.
 
-    Another object of the script may have the name of the module, as after `from random import random`.
+    The name differs from `module` if it belongs to another object, as after `from random import random`.
     """
     if code.imports(module):
         return code.module_alias(module, module), []
@@ -133,6 +139,6 @@ def module_import(code: ScriptCode, module: str) -> tuple[str, list[str]]:
 
 
 def outermost_definition(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
-    """Return the outermost function or class around a statement; the statement itself if there is none."""
+    """Return the outermost function or class around a statement, else the statement itself."""
     around = [parent for parent in code.ancestors(statement) if isinstance(parent, (*FUNCTIONS, ast.ClassDef))]
     return around[-1] if around else statement

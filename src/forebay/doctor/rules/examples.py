@@ -1,4 +1,7 @@
-"""Marks the code of cures that is an example: it uses names that the script does not have."""
+"""A mark for the code of cures that is only an example.
+
+Example code uses names that the script does not have, so the user must replace them.
+"""
 
 import ast
 import builtins
@@ -20,9 +23,9 @@ _MODULES = frozenset({"cp", "cupy", "fb", "forebay", "jax", "jnp", "keras", "np"
 
 
 def mark_examples(view: CaptureView, finding: Finding) -> Finding:
-    """Return the finding with EXAMPLE before code that is no complete edit.
+    """Return the finding with the comment EXAMPLE before the example code of its cures.
 
-    Without an excerpt of the script, all code is an example, and none is marked.
+    If the capture has no excerpt of the script, all code is example code, and none gets the comment.
     """
     code = script_code(view, finding.line)
     if code is None or not has_excerpt(view, finding.line):
@@ -31,13 +34,16 @@ def mark_examples(view: CaptureView, finding: Finding) -> Finding:
 
 
 def _mark(cure: Cure, known: frozenset[str]) -> Cure:
-    """Return the cure with a mark if its code uses names that are not known."""
+    """Return the cure, with EXAMPLE before its code if this uses names outside of `known`."""
     is_marked = is_fitted(cure.code) or cure.code.startswith(_MARK)
     return cure if is_marked or not _unknown_names(cure.code, known) else replace(cure, code=f"{EXAMPLE}\n{cure.code}")
 
 
 def _unknown_names(code: str, known: frozenset[str]) -> set[str]:
-    """Return the undefined names that code uses; empty if it is no Python, such as a command."""
+    """Return the names that code uses but does not define, except those in `known`.
+
+    The result is empty if the code is not Python, such as a command of the shell.
+    """
     try:
         names = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)]
         defined = {name for node in ast.walk(ast.parse(code)) for name in _defined_names(node)}

@@ -1,4 +1,4 @@
-"""A finding: one cause with its line, evidence, cost and cures."""
+"""A finding: one cause of lost time with its line, evidence, cost and cures."""
 
 from dataclasses import dataclass, field
 
@@ -7,22 +7,24 @@ from forebay.doctor.predict.changes import Change
 
 __all__ = ["Cure", "Finding"]
 
-PREDICTED_SHARE = 0.1  # of the largest gain of a cure; with a smaller least gain, the largest one is only a bound
-EQUAL_GAIN_SHARE = 0.2  # of a gain; predictions are not exact enough to order smaller differences
-REAL_GAIN_SHARE = 0.25  # of the cost of a finding; a cure with a smaller gain is not better than a larger bound
+# Share of the largest gain of a cure. If the least gain of the cure is smaller, the cure may save nothing.
+PREDICTED_SHARE = 0.1
+EQUAL_GAIN_SHARE = 0.2  # share of the largest gain; predictions are not exact enough to order smaller differences
+# Share of the cost of a finding. A cure with a smaller gain does not come before a cure that may save more or nothing.
+REAL_GAIN_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Cure:
     """A change to the script, as code to paste.
 
-    A rule says what the cure changes. It does not compute the gain: `diagnosis.savings` does so from `changes`.
+    A rule makes the cure without its gain. `diagnosis.savings` computes `low` and `high` from `changes`.
     """
 
     title: str
     code: str
     basis: str  # why the cure saves time, and what must hold for that; a sentence without its full stop
-    # One change of the timeline per possible outcome of the cure. Without changes, the cure saves no time.
+    # One change of the timeline for each possible outcome of the cure. A cure without changes has the gain 0.
     changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)
     low: float = 0.0  # seconds saved per step, at least
     high: float = 0.0  # seconds saved per step, at most
@@ -43,10 +45,10 @@ class Finding:
     seconds: float  # cost per step; 0.0 for a warning
     cures: tuple[Cure, ...]
     evidence: tuple[str, ...] = field(default=())  # complete sentences
-    changes_training: bool = False  # its cure also changes what the script learns, so its gain counts half in the order
-    is_bound: bool = False  # the cost is at most `seconds`; how much of it was lost is not known
-    why_more: str = ""  # a complete sentence: why a cure may save more than the cost
-    is_wait: bool = False  # the host waits for computation, so the finding costs only what its best cure may save
+    changes_training: bool = False  # the cure changes what the model learns, so half of its gain decides its place
+    is_bound: bool = False  # `seconds` is an upper bound of the cost, because the exact cost is not known
+    why_more: str = ""  # a complete sentence: why a cure may save more than `seconds`
+    is_wait: bool = False  # the host waits for the device, so the finding costs only what its best cure may save
 
     @property
     def gain(self) -> float:
@@ -59,20 +61,21 @@ class Finding:
 
     @property
     def cures_by_gain(self) -> list[Cure]:
-        """The cures, best first: those that certainly save a part of the cost, then those that may save nothing.
+        """The cures, best first.
 
-        Cures of nearly equal gains stay in the order of the rule, so that the order is the same in every run.
+        Cures that certainly save a part of the cost come before cures that may save nothing. Cures with nearly equal
+        gains keep the order in which the rule made them, so that the order is the same in every run.
         """
-        waiting, ordered = sorted(self.cures, key=lambda cure: not self._certainly_saves(cure)), list[Cure]()
-        while waiting:
-            is_certain = self._certainly_saves(waiting[0])
-            equals = [cure for cure in waiting if self._certainly_saves(cure) == is_certain]
-            least = (1 - EQUAL_GAIN_SHARE) * max(cure.gain for cure in equals)
-            ordered.append(next(cure for cure in equals if cure.gain >= least))
-            waiting.remove(ordered[-1])
+        remaining, ordered = sorted(self.cures, key=lambda cure: not self._certainly_saves(cure)), list[Cure]()
+        while remaining:
+            is_certain = self._certainly_saves(remaining[0])
+            candidates = [cure for cure in remaining if self._certainly_saves(cure) == is_certain]
+            least_gain = (1 - EQUAL_GAIN_SHARE) * max(cure.gain for cure in candidates)
+            ordered.append(next(cure for cure in candidates if cure.gain >= least_gain))
+            remaining.remove(ordered[-1])
         return ordered
 
     def _certainly_saves(self, cure: Cure) -> bool:
-        """Whether the least gain of a cure was predicted, and its gain is a real part of what the finding costs."""
+        """Whether a cure saves time in any case, and at least REAL_GAIN_SHARE of the cost."""
         is_predicted = cure.low >= PREDICTED_SHARE * cure.high
         return is_predicted and cure.gain > 0 and cure.gain >= REAL_GAIN_SHARE * self.seconds

@@ -1,12 +1,12 @@
 """Assignment of each call site to the most specific rule that recognises it.
 
 A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`. `RuleView.sites_for(rule)` returns the
-sites that were assigned to a rule.
+call sites that it assigned to the rule.
 
-The other rules need no assignment. `made_in_loop` explains Python code before uploads. `small_batch` and `launch_bound`
-explain the time of Python and of launches, unless `settings`, `tiny_ops` or `eager` explains the operations of the
-loop. `constants` and `out_of_memory` only warn. The remaining rules read the kernels, copies and CUDA calls of
-`view.device`.
+The other rules need no assignment. `made_in_loop` explains Python code before uploads.
+`small_batch` and `launch_bound` explain the time of Python and of launches, unless `settings`, `tiny_ops` or `eager`
+explains the operations of the loop. `constants`, `graph_breaks` and `out_of_memory` only warn. The remaining rules read
+device records, samples of the host, or the history of the step times.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["PRECEDENCE", "RuleView"]
 
-PRECEDENCE: dict[EventKind, tuple[str, ...]] = {  # rule ids, most specific first
+PRECEDENCE: dict[EventKind, tuple[str, ...]] = {  # rule ids, most specific first; a comment says what the rule states
     EventKind.UPLOAD: (
         "repeated_upload",  # the loop needs no upload
         "fits_on_device",  # the loop needs no upload after the first epoch
@@ -45,14 +45,14 @@ class RuleView(CaptureView):
     """A capture view that assigns each call site to at most one rule."""
 
     def __init__(self, capture: Capture, recognisers: Mapping[str, Recognise]) -> None:
-        """Create a view for rules. `recognisers` has the function `recognises` of each rule in `PRECEDENCE`."""
+        """Create a view. `recognisers` maps each rule of `PRECEDENCE` to its function `recognises`."""
         super().__init__(capture)
         self._recognisers = recognisers
 
     def sites_for(self, rule: str, *kinds: EventKind) -> list[CallSite]:
-        """Return the sites that were assigned to a rule, most time first.
+        """Return the call sites that are assigned to a rule, most time first.
 
-        Calls of one kind on one line are one site. Without `kinds`, the result has sites of all kinds.
+        Calls of one kind on one line form one call site. Without `kinds`, the result has call sites of all kinds.
         """
         sites = [site for site in self._sites_by_rule.get(rule, []) if not kinds or site.kind in kinds]
         return sorted(_merge_by_line(sites), key=lambda site: -site.seconds)
@@ -69,9 +69,9 @@ class RuleView(CaptureView):
 
 
 def _loop_sites(view: CaptureView) -> Iterator[CallSite]:
-    """Yield the sites of the loop's thread, without events of other threads.
+    """Yield the call sites with the events of the loop's thread only.
 
-    The time of other threads is not part of the step.
+    Events of other threads take no time of the step.
     """
     if not view.steps or not view.step_seconds:
         return
@@ -84,7 +84,7 @@ def _loop_sites(view: CaptureView) -> Iterator[CallSite]:
 def _merge_by_line(sites: Iterable[CallSite]) -> Iterator[CallSite]:
     """Merge calls of one kind on one line, such as `tensor.cpu().numpy()`.
 
-    The merged site has the name of the call that takes most time.
+    The merged call site has the API name of the call that takes most time.
     """
     sites_by_line: dict[tuple[object, ...], list[CallSite]] = {}
     for site in sites:

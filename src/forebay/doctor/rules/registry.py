@@ -1,4 +1,7 @@
-"""The table of all rules, and functions that import them by their ids. No rule imports this module."""
+"""The table of all rules, and functions that import a rule by its id.
+
+No rule imports this module, because this module imports all rules.
+"""
 
 from collections.abc import Iterable
 from importlib import import_module
@@ -11,7 +14,7 @@ from forebay.doctor.rules.precedence import PRECEDENCE, RuleView
 
 __all__ = ["RULES", "Rule", "SiteRule", "load_rule", "view_for_rules"]
 
-RULES = {  # rule id: module; findings with equal gains are reported in this order
+RULES = {  # rule id: module; the report lists findings with about equal gains in this order
     "input_bound": "forebay.doctor.rules.input_bound",
     "loader": "forebay.doctor.rules.loader",
     "made_in_loop": "forebay.doctor.rules.made_in_loop",
@@ -53,17 +56,20 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
 
 
 class Rule(Protocol):
-    """A module that looks for one cause of lost time, or for one reason to warn."""
+    """A module that looks for one cause of lost time or of a warning."""
 
     def examine(self, view: RuleView) -> Iterable[Finding]:
-        """Return the findings of this rule in a capture."""
+        """Return the findings of this rule in the capture of `view`."""
 
 
 class SiteRule(Rule, Protocol):
-    """A rule that explains call sites; `precedence` assigns each site to at most one rule."""
+    """A rule that explains the time of call sites.
+
+    `RuleView` assigns each call site to at most one rule, so that two findings do not report the same calls.
+    """
 
     def recognises(self, view: CaptureView, site: CallSite) -> bool:
-        """Whether this rule explains the time of a call site."""
+        """Whether this rule can explain the time of a call site."""
 
 
 def load_rule(rule: str) -> Rule:

@@ -40,7 +40,7 @@ _FEED_LOOP = "for x_batch, y_batch in feed: ...   # batches are already on the d
 
 
 def calls_per_step(site: CallSite) -> float:
-    """Return how often a step runs the line of a site.
+    """Return how often a step runs the line of a call site.
 
     If the line makes different calls, such as `tensor.cpu().numpy()`, the most frequent call counts.
     """
@@ -49,7 +49,7 @@ def calls_per_step(site: CallSite) -> float:
 
 
 def frequency(site: CallSite) -> str:
-    """Return "3 times per step", "every step", "in 40% of steps" or the like."""
+    """Return how often a step runs a call site, such as "3 times per step"."""
     count = calls_per_step(site)
     if count >= 1.5:  # rounds to 2
         return f"{count:.0f} times per step"
@@ -59,7 +59,7 @@ def frequency(site: CallSite) -> str:
 def most_frequent_function(site: CallSite) -> tuple[str, int]:
     """Return the function with the most events, and the number of its events.
 
-    One line may build or compile several functions. All events without a function name count as one function "".
+    One line may build or compile several functions. Events without a function name belong to the function "".
     """
     names = Counter(str((event.detail or {}).get("function", "")) for event in site.events)
     return max(names.items(), key=lambda item: item[1], default=("", 0))
@@ -81,14 +81,18 @@ def location(view: CaptureView, line: Line | None, default: str) -> str:
 
 
 def batch_rows(*sites: CallSite) -> int | str:
-    """Return the rows per batch of the first site that recorded them; if unknown, a name for them."""
+    """Return the rows per batch at the first of these call sites that recorded them.
+
+    If none did, return "batch_size", which the code of cures then uses as a variable.
+    """
     return next((int(rows) for site in sites for rows in site.values("batch_rows") if rows), "batch_size")
 
 
 def feed_code(view: CaptureView, framework: str, site: CallSite | None = None) -> str:
-    """Return code for a feed that replaces the input of the script, in its own terms if the excerpt allows it.
+    """Return code for a feed that replaces the input of the script.
 
-    `site` is the site that the feed cures.
+    The code is an edit of the script if one matches the excerpt, else an example. `site` is the call site that waits
+    for the input or converts it.
     """
     if code := fit_feed(view, framework, site):
         return code
@@ -96,7 +100,7 @@ def feed_code(view: CaptureView, framework: str, site: CallSite | None = None) -
 
 
 def array_feed_code(view: CaptureView, framework: str) -> str:
-    """Return an example of code for a feed of arrays."""
+    """Return example code for a feed of two arrays `x` and `y`."""
     rows = batch_rows(*view.sites_of(EventKind.INPUT))
     feed = f'fb.from_arrays((x, y)).shuffle(seed=0).batch({rows}).feed("{framework}")'
     usage = "model.fit(feed)" if framework == "keras" else _FEED_LOOP
@@ -104,12 +108,18 @@ def array_feed_code(view: CaptureView, framework: str) -> str:
 
 
 def feed_fits(view: CaptureView, framework: str, site: CallSite) -> bool:
-    """Whether to offer a feed. If the excerpt shows the line, the code must fit it."""
+    """Whether a rule should offer a feed as a cure of a call site.
+
+    If the excerpt contains the line, the code must be an edit of the script, not an example.
+    """
     return not has_excerpt(view, site.line) or bool(fit_feed(view, framework, site))
 
 
 def keep_on_device_fits(view: CaptureView, site: CallSite) -> bool:
-    """Whether to offer to keep the data on the device. If the excerpt shows the line, the code must fit it."""
+    """Whether a rule should offer to keep uploaded data on the device.
+
+    If the excerpt contains the line, the code must be an edit of the script, not an example.
+    """
     return not has_excerpt(view, site.line) or bool(fit_keep_on_device(view, site))
 
 
