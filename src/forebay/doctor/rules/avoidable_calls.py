@@ -1,4 +1,4 @@
-"""Calls that most steps of a loop do not need: saving, printing, drawing, waiting, collecting garbage."""
+"""Calls that most steps of a loop do not need, such as saving and printing."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,20 @@ from forebay.doctor.rules.step_edits import without_counter
 
 __all__ = ["AVOIDABLE_CALLS", "DRAWING", "EMPTY_CACHE", "PRINTING", "SAVING", "AvoidableCall"]
 
-EMPTY_CACHE = ("torch.cuda.memory.empty_cache", "torch.cuda.empty_cache")  # frees the device memory that PyTorch keeps
+EMPTY_CACHE = (
+    "torch.cuda.memory.empty_cache",
+    "torch.cuda.empty_cache",
+)  # they free the memory that PyTorch keeps for reuse
 
 
 @dataclass(frozen=True, slots=True)
 class AvoidableCall:
-    """Calls that most steps do not need. A name ends with "." if all functions of a module are meant."""
+    """Calls of one kind that most steps do not need, and their cure."""
 
-    verb: str  # what the line does
-    names: tuple[str, ...]
+    verb: str  # what the loop does with these calls
+    names: tuple[str, ...]  # names of functions; a name with "." at its end stands for all functions of a module
     cure: str  # title of the cure
-    code: str  # `{}` is the source text of the line
+    code: str  # code of the cure; `{}` stands for the source text of the line with the call
 
     def includes(self, function: str) -> bool:
         """Whether a function is one of these calls."""

@@ -1,6 +1,7 @@
 """The rule for collectives (such as all-reduce) that no other kernel overlaps.
 
-The limits are those of XProf: 3 % of a step is moderate, 15 % is severe. The profiler of torch reports from 10 %.
+The limits are those of XProf: collectives that take 3 % of a step without overlap are moderate, and 15 % are severe.
+The profiler of PyTorch reports them from 10 % on.
 """
 
 from collections.abc import Iterator
@@ -21,13 +22,13 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MODERATE = 0.03  # share of a step that collectives take without overlap; the rule does not report less
-SEVERE = 0.15  # the same share; the evidence calls it severe from here on
+MODERATE = 0.03  # share of a step that collectives take without overlap; the rule does not report a smaller share
+SEVERE = 0.15  # share of a step; the evidence calls collectives without overlap severe from this share on
 BASIS = "at most all of this time, if the collectives overlap computation; the wait for a slower rank remains"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if collectives without overlap take at least a moderate share of a step."""
+    """Yield a finding if collectives without overlap take a moderate share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return

@@ -20,7 +20,7 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
 
-LARGE_NBYTES = 64 << 20  # bytes per graph; the rule reports only constants that take more
+LARGE_NBYTES = 64 << 20  # bytes per graph; the rule does not warn about fewer
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -34,7 +34,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 def _finding(view: CaptureView, constants: GraphConstants) -> Finding:
     framework = framework_of(view, constants.api)
-    # Each cure below has the gain 0.0 to 0.0, because it saves no step time.
+    # Constants take no step time, so these cures have no `changes`, and their gain is 0.
     basis = "this cure saves memory and compile time, not step time"
     fitted = fit_line(view, constants.line, lambda code, number: pass_constants(code, number, framework))
     code = fitted or _ARGUMENT_CODE.get(framework, _ARGUMENT_CODE["jax"])

@@ -1,6 +1,7 @@
-"""Code of cures in the terms of the script.
+"""Code of cures, as edits of the script that was profiled.
 
-Most functions return the edits that fit a call site as text, or an empty text if none fits.
+A function `fit_...` returns edits as text. The text is empty if the code at the given line has a form for which there
+is no edit, or if the capture has no excerpt of the script.
 """
 
 import ast
@@ -54,22 +55,22 @@ _log = logging.getLogger(__name__)
 
 
 def fit_line(view: CaptureView, line: Line | None, make_edits: MakeEdits) -> str:
-    """Return the code of the edits that fit a line; empty if none fits, or if the capture has no excerpt."""
+    """Return the edits that `make_edits` makes for a line, as text."""
     code = script_code(view, line)
     if code is None or line is None:
         return ""
     try:
         return format_edits(edit.keep_neighbours(code) for edit in make_edits(code, line.number))
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
-        # An unusual script must not end the diagnosis. The report then shows code for any script.
+        # An unusual script must not end the diagnosis. Without an edit, the rule shows example code.
         _log.debug("no edit fits line %d: %r", line.number, error)
         return ""
 
 
 def fit_feed(view: CaptureView, framework: str, site: CallSite | None, line: Line | None = None) -> str:
-    """Return code for a feed that replaces the input of the script; empty if none fits.
+    """Return code for a feed that replaces the input of the script.
 
-    `line` is the line that the feed cures, if it has no site.
+    The feed saves the time of the call site `site`, or of `line` if the finding has no call site.
     """
     arrays = array_framework(view, site.api) if site is not None and framework == "keras" else framework
     for place in [line, *_input_lines(view, site)]:
@@ -86,7 +87,7 @@ def _feed_edits(
     if statement is None:
         return []
     rows = next((int(rows) for other in view.sites_of(EventKind.INPUT) for rows in other.values("batch_rows")), 32)
-    edits = input_edits.feed_of_fit(code, number, rows) if framework == "keras" and _fits_arrays(view) else []
+    edits = input_edits.feed_of_fit(code, number, rows) if framework == "keras" and _may_read_arrays(view) else []
     if not edits and "tf.data" in _loaders(view):
         edits = pipeline_edits.feed_of_slices(code, number, framework)
     if not edits and not _takes_no_batches(statement):
@@ -97,7 +98,7 @@ def _feed_edits(
 
 
 def _loop_of_batches(code: ScriptCode, statement: ast.stmt) -> ast.For | None:
-    """Return the loop whose batches the outermost call of a statement gets unchanged; None if there is none."""
+    """Return the loop whose batches a statement passes to its call; None without one."""
     loops, call = code.loops_around(statement), getattr(statement, "value", None)
     if not loops or not isinstance(loops[0], ast.For) or _takes_no_batches(loops[0]) or not isinstance(call, ast.Call):
         return None
@@ -109,7 +110,7 @@ def _loop_of_batches(code: ScriptCode, statement: ast.stmt) -> ast.For | None:
     return loops[0] if passed & names_in(target) else None
 
 
-def _fits_arrays(view: CaptureView) -> bool:
+def _may_read_arrays(view: CaptureView) -> bool:
     return not _loaders(view) or "arrays" in _loaders(view)
 
 
@@ -118,13 +119,13 @@ def _loaders(view: CaptureView) -> set[object]:
 
 
 def _takes_no_batches(statement: ast.stmt) -> bool:
-    """Whether a statement receives no batches: a loop over `range`, or a statement without a call."""
+    """Whether a statement certainly receives no batches, such as a loop over `range`."""
     if isinstance(statement, ast.For):
-        return not isinstance(statement.iter, ast.Name | ast.Attribute | ast.Call) or _is_range(statement.iter)
+        return not isinstance(statement.iter, ast.Name | ast.Attribute | ast.Call) or _is_range_or_zip(statement.iter)
     return not any(isinstance(node, ast.Call) for node in ast.walk(statement))
 
 
-def _is_range(node: ast.expr) -> bool:
+def _is_range_or_zip(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("range", "zip")
 
 
@@ -142,7 +143,7 @@ def _input_lines(view: CaptureView, site: CallSite | None) -> Iterator[Line | No
 
 
 def list_dtype(site: CallSite | None) -> str | None:
-    """Return the dtype that a framework gives to Python lists; None if the site converts arrays."""
+    """Return the dtype of tensors made from Python lists; None if the site converts arrays."""
     kinds = {str(kind) for kind in site.values("from_dtype")} if site is not None else set()
     if not kinds & {"list", "tuple", "float", "int", "bool", "dict", "object"} or site is None:
         return None
@@ -151,8 +152,7 @@ def list_dtype(site: CallSite | None) -> str | None:
 
 
 def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
-    """Return code for a feed of the arrays or the dataset behind a loader; empty if none fits."""
-
+    """Return code for a feed of the arrays or the dataset of a loader."""
     is_stream = any(detail.get("stream") for detail in view.loader_details(site))
 
     def make_edits(code: ScriptCode, number: int) -> list[Edit]:
@@ -166,7 +166,7 @@ def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
 
 
 def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite, comment: str) -> str:
-    """Return code that makes all rows of a dataset once, and a feed of them; empty if none fits."""
+    """Return code that makes all rows of a dataset once, below `comment`, and feeds them."""
     return fit_line(
         view,
         site.line,
@@ -175,20 +175,20 @@ def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite, comm
 
 
 def fit_batch_feed(view: CaptureView, framework: str, site: CallSite) -> str:
-    """Return code for a feed of the ready-made batches of a loader; empty if none fits."""
+    """Return code for a feed of the ready-made batches of a loader."""
     return fit_line(view, site.line, lambda code, number: input_edits.feed_of_batches(code, number, framework))
 
 
 def fit_loader(view: CaptureView, line: Line | None, **keywords: str) -> str:
-    """Return the call of a DataLoader with other keyword arguments; empty if none fits."""
+    """Return the DataLoader at a line with these keyword arguments."""
     return fit_line(view, line, lambda code, number: input_edits.change_loader(code, number, **keywords))
 
 
 def fit_workers(view: CaptureView, lines: Sequence[Line | None], settings: Mapping[str, str], *held: str) -> str:
-    """Return the call of a DataLoader with worker processes, at the first line that fits; empty if none fits.
+    """Return the DataLoader with the arguments `settings`, at the first line that allows an edit.
 
     `held` are the generators of random numbers that the dataset holds, such as "transform.rng: Generator". The code
-    gives each worker process its own.
+    gives each worker process its own generators.
     """
 
     def make_edits(code: ScriptCode, number: int) -> list[Edit]:
@@ -198,18 +198,18 @@ def fit_workers(view: CaptureView, lines: Sequence[Line | None], settings: Mappi
 
 
 def fit_removal(view: CaptureView, line: Line | None, *names: str) -> str:
-    """Return code that removes a call of one of these functions from the loop; empty if none fits."""
+    """Return code that removes a call of one of these functions from the loop."""
     return fit_line(view, line, lambda code, number: loop_edits.remove_call(code, number, *names))
 
 
 def has_excerpt(view: CaptureView, line: Line | None) -> bool:
-    """Whether the capture has the code around a line, so that rules can tell which cures fit."""
+    """Whether the excerpt of the script in the capture contains the statement at a line."""
     code = script_code(view, line)
     return code is not None and line is not None and code.statement_at(line.number) is not None
 
 
 def uses_read_values(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop computes the data of a conversion from values that it reads back, as far as known."""
+    """Whether the excerpt shows that the loop computes converted data from values it reads back."""
     code = script_code(view, site.line)
     statement = code.statement_at(site.line.number) if code is not None and site.line is not None else None
     if code is None or statement is None or site.line is None:
@@ -220,13 +220,13 @@ def uses_read_values(view: CaptureView, site: CallSite) -> bool:
 
 
 def fit_keep_on_device(view: CaptureView, site: CallSite) -> str:
-    """Return code that uploads whole arrays before the loop; empty if none fits."""
+    """Return code that uploads whole arrays before the loop."""
     framework = array_framework(view, site.api)
     return fit_line(view, site.line, lambda code, number: loop_edits.keep_arrays_on_device(code, number, framework))
 
 
 def fit_conversion(view: CaptureView, site: CallSite, *, in_loop: bool = False) -> str:
-    """Return code that converts constant data before the loop or, `in_loop`, with `upload_once`."""
+    """Return code that converts constant data before the loop, or `in_loop` by `upload_once`."""
     framework = array_framework(view, site.api)
     make = loop_edits.upload_once_in_loop if in_loop else loop_edits.convert_before_loop
     return fit_line(view, site.line, lambda code, number: make(code, number, framework))
@@ -241,22 +241,25 @@ class CompiledStep:
     numbers: frozenset[int] = frozenset()  # lines of `file` that run inside of compiled functions; empty if unknown
 
     def contains(self, line: Line | None) -> bool:
-        """Whether the code compiles a line. Lines of other files count: a compiled function may call them."""
+        """Whether the code may compile a line.
+
+        A compiled function may call functions of other files, so all lines of other files count.
+        """
         return not self.numbers or line is None or line.file != self.file or line.number in self.numbers
 
 
 def fit_compile(view: CaptureView, line: Line | None, framework: str) -> str:
-    """Return code that compiles the step; empty if none fits."""
+    """Return code that compiles the step that executes a line."""
     return _fit_decorator(view, line, framework).code
 
 
 def fit_compiled_step(
     view: CaptureView, lines: Sequence[Line | None], framework: str, share: Callable[[CompiledStep], float]
 ) -> CompiledStep:
-    """Return the code that compiles the largest share of the operations on these lines of the loop.
+    """Return the code that compiles the largest share of the operations on these lines.
 
-    `share` returns the share that a code compiles. Of equal ones, the first counts: for JAX, a function of the
-    statements in the loop.
+    `share` computes this share. If several codes have the largest share, return the first. For JAX, code that moves
+    statements of the loop into a jitted function comes first.
     """
     jitted = (_fit_jit(view, lines) for _ in range(framework == "jax"))
     decorated = (_fit_decorator(view, line, framework) for line in lines)
@@ -275,7 +278,7 @@ def _fit_decorator(view: CaptureView, line: Line | None, framework: str) -> Comp
 
 
 def _fit_jit(view: CaptureView, lines: Sequence[Line | None]) -> CompiledStep:
-    """Return code that moves operations on these lines of the loop into a jitted function, if one fits."""
+    """Return code that moves operations on these lines of the loop into a jitted function."""
     calls = [site.line for site in view.sites_of(EventKind.RUN, EventKind.TRANSFORM) if site.in_loop]
     anchor = view.line(view.steps.anchor[2]) if view.steps else None
     places = [line for line in dict.fromkeys((anchor, *calls, *lines)) if line is not None]
@@ -305,7 +308,7 @@ def _jit_edits(code: ScriptCode, number: int, lines: Collection[int]) -> list[Ed
 
 
 def fit_keras_compile(view: CaptureView, **keywords: str) -> str:
-    """Return code with other arguments of `model.compile`; empty if none fits."""
+    """Return the call of `model.compile` with these keyword arguments."""
     lines = [view.line(event.line) for event in view.events_of(EventKind.BUILD) if event.api == "Model.compile"]
     lines += [site.line for site in view.sites_of(EventKind.STEP, EventKind.OPS)]
     for line in dict.fromkeys(lines):
@@ -316,7 +319,7 @@ def fit_keras_compile(view: CaptureView, **keywords: str) -> str:
 
 
 def fit_more_steps(view: CaptureView) -> str:
-    """Return code with more steps of Keras per call from Python."""
+    """Return code that lets Keras run more steps per call from Python."""
     steps = keras_setting(view, "steps_per_execution")
     more = 50 if not isinstance(steps, int) or steps < 50 else 10 * steps
     code = fit_keras_compile(view, steps_per_execution=str(more)) or f"model.compile(..., steps_per_execution={more})"
@@ -328,15 +331,15 @@ def fit_build_once(view: CaptureView, line: Line | None) -> str:
 
 
 def keras_setting(view: CaptureView, name: str) -> object:
-    """Return a setting of the last `model.compile`; None if the capture does not have it."""
+    """Return an argument of the last `model.compile`; None if the capture lacks it."""
     events = [event for event in view.events_of(EventKind.BUILD) if event.api == "Model.compile"]
     return (events[-1].detail or {}).get(name) if events else None
 
 
 def fit_read(view: CaptureView, site: CallSite, *, later: bool) -> str:
-    """Return code that reads values only in every hundredth step, or once after the loop; empty if none fits.
+    """Return code that reads values in every hundredth step, or once after the loop.
 
-    With `later`, the code receives the values of all steps without a wait.
+    With `later`, the code receives the values of all steps instead, without a wait.
     """
     framework = array_framework(view, site.api)
     if later:
