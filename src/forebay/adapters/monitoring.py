@@ -1,4 +1,4 @@
-"""The statistics of feeds for TensorBoard, Weights & Biases, Prometheus and other loggers."""
+"""Send the statistics of feeds to TensorBoard, Weights & Biases, Prometheus and other loggers."""
 
 import inspect
 import weakref
@@ -11,9 +11,9 @@ from forebay.feed.reports import StatsCallback
 
 __all__ = ["FeedCollector", "MonitoredFeed", "ScalarWriter", "scalars", "to_tensorboard", "to_wandb"]
 
-_TOTALS = ("rows", "errors")
-_OF_INTERVAL = ("rows_per_second", "wait_p50_seconds", "wait_p95_seconds", "wait_p99_seconds", "wait_max_seconds")
-# Name of a Prometheus counter: its attribute of `Received` and its help text.
+_TOTAL_KEYS = ("rows", "errors")
+_INTERVAL_KEYS = ("rows_per_second", "wait_p50_seconds", "wait_p95_seconds", "wait_p99_seconds", "wait_max_seconds")
+# Name of a Prometheus counter: the attribute of `Received` that it exports, and its help text.
 _COUNTERS = {
     "forebay_batches": ("batches", "Batches that the training loop received."),
     "forebay_rows": ("rows", "Rows that the training loop received."),
@@ -25,13 +25,13 @@ _COUNTERS = {
 
 @runtime_checkable
 class ScalarWriter(Protocol):
-    """The summary writers of PyTorch and tensorboardX."""
+    """The method that the summary writers of PyTorch and tensorboardX have in common."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
 
 
 class MonitoredFeed(Protocol):
-    """A feed for a framework or for Keras."""
+    """What `FeedCollector` reads from a feed, a Keras feed or a loader."""
 
     @property
     def received(self) -> Received: ...
@@ -39,13 +39,13 @@ class MonitoredFeed(Protocol):
 
 
 def scalars(stats: dict[str, Any], prefix: str = "feed") -> dict[str, float]:
-    """Return the numbers of a report of `on_stats` with their names, for any logger.
+    """Return the numbers of an `on_stats` report by name, for any logger.
 
-    Speed and waits are those since the previous report; rows and errors are totals. With several shards, the names
-    contain the rank.
+    Rows and errors are totals since the feed was made. All other numbers cover the time since the previous report. With
+    several shards, each name contains the rank.
 
     Args:
-        stats: The report, as `on_stats` passes it to a callback.
+        stats: The dict that `on_stats` passes to a callback.
         prefix: The first part of each name.
 
     Examples:
@@ -55,7 +55,7 @@ def scalars(stats: dict[str, Any], prefix: str = "feed") -> dict[str, float]:
     """
     interval = stats["interval"]
     prefix = f"{prefix}/rank{stats['rank']}" if stats["shards"] > 1 else prefix
-    numbers = {name: stats[name] for name in _TOTALS} | {name: interval.get(name) for name in _OF_INTERVAL}
+    numbers = {name: stats[name] for name in _TOTAL_KEYS} | {name: interval.get(name) for name in _INTERVAL_KEYS}
     if interval["seconds"]:
         numbers["wait_share"] = interval["wait_seconds"] / interval["seconds"]
     return {f"{prefix}/{name}": float(number) for name, number in numbers.items() if number is not None}
@@ -64,7 +64,7 @@ def scalars(stats: dict[str, Any], prefix: str = "feed") -> dict[str, float]:
 def to_tensorboard(writer: Any, *, prefix: str = "feed") -> StatsCallback:
     """Return a callback for `on_stats` that writes scalars for TensorBoard.
 
-    The step is the number of batches.
+    The step of each scalar is the number of batches that the training loop has received.
 
     Args:
         writer: A SummaryWriter of PyTorch or tensorboardX, or a writer of `tf.summary.create_file_writer`.
@@ -100,8 +100,8 @@ def to_tensorboard(writer: Any, *, prefix: str = "feed") -> StatsCallback:
 def to_wandb(run: Any, *, prefix: str = "feed") -> StatsCallback:
     """Return a callback for `on_stats` that calls `run.log(numbers)`.
 
-    A run of Weights & Biases and of some other loggers has this method. If `log` has the argument `commit`, the numbers
-    belong to the step of your next call of `log`.
+    Runs of Weights & Biases and of some other loggers have a method `log`. If `log` has an argument `commit`, the
+    callback passes `commit=False`. So the logger adds the numbers to the step of your next call of `log`.
 
     Args:
         run: An object with the method `log`, such as `wandb.init()`.
@@ -129,11 +129,12 @@ class FeedCollector:
 
     It reads the statistics of feeds when Prometheus requests the metrics.
 
-    Register one collector for all feeds of a process: `REGISTRY.register(FeedCollector(train=feed, valid=other))`. The
-    metrics have the labels `feed` and `rank`. The collector does not keep the feeds alive.
+    Register one collector for all feeds of a process, because two collectors would export metrics with equal names:
+    `REGISTRY.register(FeedCollector(train=train_feed, valid=valid_feed))`. The metrics have the labels `feed` and
+    `rank`. The collector holds weak references, so it does not keep feeds alive.
 
     Args:
-        **feeds: The feeds by the values of the label `feed`.
+        **feeds: The feeds. The name of each argument becomes the value of the label `feed`.
 
     Examples:
         >>> import numpy as np, forebay as fb, prometheus_client
@@ -159,22 +160,22 @@ class FeedCollector:
         self._families, self._feeds = core, {name: weakref.ref(feed) for name, feed in feeds.items()}
 
     def describe(self) -> list[Any]:
-        """Return no metric, so that a registration does not read the feeds."""
+        """Return an empty list, so that `register` does not read the feeds."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Yield all metrics."""
+        """Yield the metrics of all feeds that still exist."""
         feeds = {name: feed for name, reference in self._feeds.items() if (feed := reference()) is not None}
-        read = {(name, str(feed.stats()["rank"])): feed.received for name, feed in feeds.items()}
+        received_by_labels = {(name, str(feed.stats()["rank"])): feed.received for name, feed in feeds.items()}
         labels = ("feed", "rank")
         for name, (attribute, text) in _COUNTERS.items():
             family = self._families.CounterMetricFamily(name, text, labels=labels)
-            for values, received in read.items():
+            for values, received in received_by_labels.items():
                 family.add_metric(values, getattr(received, attribute))
             yield family
         text = "Time that the training loop waited for a batch."
         family = self._families.HistogramMetricFamily("forebay_batch_wait_seconds", text, labels=labels)
-        for values, received in read.items():
+        for values, received in received_by_labels.items():
             buckets = [(str(seconds), count) for seconds, count in received.waits.cumulative()]
             family.add_metric(values, [*buckets, ("+Inf", received.waits.batches)], received.waits.seconds)
         yield family
