@@ -1,1 +1,1 @@
-"""Connections to frameworks: hand-offs, uploads, read-back, Keras, loaders, monitoring and Ray Datasets."""
+"""Connect feeds to other packages: frameworks, Keras, trainers, monitoring tools and Ray Datasets."""

@@ -1,7 +1,8 @@
-"""A Ray Dataset as the stream of a pipeline.
+"""`from_dataset`: a pipeline that reads the rows of a Ray Dataset as a stream.
 
-Ray Data reads and maps the rows on its own workers, and returns them in blocks. The feed shuffles the rows of a window
-if the pipeline has a shuffle, forms batches, and writes them to slots.
+Ray Data reads and maps the rows on its own workers. It returns them in blocks, which are batches of any length. The
+feed makes its own batches of these rows in slots. If the pipeline has a shuffle, the feed mixes the rows of a window
+first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,16 +24,16 @@ SPEC_ROWS = 1  # rows that Forebay reads to infer the specs
 def from_dataset(dataset: Dataset, *, order: str = "kept") -> Pipeline:
     """Return a pipeline of the rows of a Ray Dataset.
 
-    With `order="kept"` Ray preserves the order of the blocks. Every pass then returns the same rows in the same order,
+    With `order="kept"`, Ray preserves the order of the blocks. Every pass then returns the same rows in the same order,
     if the dataset's own operations are deterministic (`random_shuffle` needs a seed). A resumed feed reads the dataset
-    again, skips the rows that were received, and continues exactly.
+    again, skips the rows that were received, and continues with the next row.
 
-    With `order="any"` the feed takes each block as soon as it is ready. This is faster if some blocks take longer than
-    others, but a feed that resumes inside an epoch raises an error.
+    With `order="any"`, the feed takes each block as soon as it is ready. This is faster if some blocks take longer than
+    others. However, a feed then cannot resume in the middle of an epoch: it raises StateError.
 
     Args:
         dataset: The Ray Dataset, such as `ray.data.read_parquet("s3://bucket/train")`.
-        order: The order of the blocks: `"kept"` or `"any"`.
+        order: Whether Ray preserves the order of the blocks: `"kept"` or `"any"`.
 
     Examples:
         >>> import ray
@@ -45,17 +46,17 @@ def from_dataset(dataset: Dataset, *, order: str = "kept") -> Pipeline:
     if order not in ("kept", "any"):
         raise PipelineError(f"from_dataset(order={order!r}) is unknown. Choose 'kept' or 'any'.")
     if not isinstance(dataset, Dataset):
-        raise PipelineError(f"from_dataset() needs a ray.data.Dataset, got {type(dataset).__name__}.")
+        raise PipelineError(f"from_dataset() got an object of type {type(dataset).__name__}. Pass a ray.data.Dataset.")
     return Pipeline(DatasetStream(dataset, kept=order == "kept"))
 
 
 class DatasetStream(AbstractStream):
-    """A stream of the rows of a dataset. Every pass runs the dataset again."""
+    """Reads the rows of a Ray Dataset in sequence. Every pass executes the dataset again."""
 
     needs_cluster = True  # the dataset's own operations run on the Ray cluster
 
     def __init__(self, dataset: Dataset, *, kept: bool) -> None:
-        """With `kept`, Ray preserves the order of the blocks."""
+        """If `kept` is true, set the option of the dataset that preserves the order of blocks."""
         self._dataset, self._keeps_order = dataset, kept
         if kept:
             dataset.context.execution_options.preserve_order = True
@@ -81,7 +82,7 @@ class DatasetStream(AbstractStream):
     def _first_rows(self, rows: int) -> dict[str, Any]:
         rows_by_field: dict[str, Any] = self._dataset.take_batch(rows, batch_format="numpy")
         if not rows_by_field:
-            raise SourceError("the dataset has no rows. There is nothing to feed.")
+            raise SourceError("the Ray Dataset has no rows. Pass a dataset with at least one row.")
         return rows_by_field
 
 
@@ -109,8 +110,8 @@ class DatasetReader:
         """Skip this many rows, or fewer at the end of the dataset. Return their number."""
         if rows and not self._keeps_order:
             raise StateError(
-                "rows of this Ray Dataset come in any order, so the feed cannot skip those received. Resume at the "
-                "start of an epoch, or use from_dataset(dataset, order='kept')."
+                "rows of this Ray Dataset come in any order, so the feed cannot skip the rows that it delivered before "
+                "the state was saved. Resume at the start of an epoch, or use from_dataset(dataset, order='kept')."
             )
         skipped_rows = 0
         while skipped_rows < rows and self._block_rows_left():
@@ -125,9 +126,9 @@ class DatasetReader:
         self._block, self._blocks = [], iter(())
 
     def _block_rows_left(self) -> int:
-        """Return the number of unread rows in the current block; 0 at the end.
+        """Return the number of unread rows in the current block; 0 at the end of the dataset.
 
-        If the current block has none, move to the next block first.
+        If the current block has no unread rows, move to the next block first.
         """
         while not self._block or self._block_rows_read == len(self._block[0]):
             block = next(self._blocks, None)
