@@ -1,10 +1,10 @@
-"""The Trainer of Hugging Face transformers, which also takes loaders where it takes datasets.
+"""`Trainer`: the Trainer of Hugging Face transformers, which here accepts loaders in place of datasets.
 
     from forebay.adapters.transformers import Trainer
 
     Trainer(model, arguments, train_dataset=pipeline.feed("loader")).train()
 
-`TakesLoaders` does the same for other trainers that inherit from it: `class MyTrainer(TakesLoaders, SFTTrainer)`.
+The mixin `TakesLoaders` lets any subclass of that Trainer accept loaders: `class MyTrainer(TakesLoaders, SFTTrainer)`.
 """
 
 from typing import Any
@@ -27,7 +27,10 @@ __all__ = ["TakesLoaders", "Trainer"]
 
 
 class TakesLoaders:
-    """The methods of a trainer that return DataLoaders. A loader is returned as it is, and a dataset gets its own."""
+    """Mixin that makes a trainer use a loader of `feed("loader")` unchanged.
+
+    For a dataset, the trainer's own method makes a DataLoader.
+    """
 
     train_dataset: Any
     eval_dataset: Any
@@ -35,20 +38,24 @@ class TakesLoaders:
     def get_train_dataloader(self) -> DataLoader:
         if isinstance(self.train_dataset, FeedLoader):
             return self.train_dataset
-        return super().get_train_dataloader()  # type: ignore[misc]  # of the trainer
+        return super().get_train_dataloader()  # type: ignore[misc]  # the trainer has this method
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
-        """Return the loader of an evaluation. `eval_dataset` may be a name in a dict of loaders and datasets."""
+        """Return the loader for an evaluation.
+
+        `eval_dataset` is a loader, a dataset, or a key if `self.eval_dataset` is a dict. None selects
+        `self.eval_dataset`.
+        """
         found = self.eval_dataset if eval_dataset is None else eval_dataset
         found = self.eval_dataset[found] if isinstance(found, str) else found
         if isinstance(found, FeedLoader):
             return found
-        return super().get_eval_dataloader(eval_dataset)  # type: ignore[misc]  # of the trainer
+        return super().get_eval_dataloader(eval_dataset)  # type: ignore[misc]  # the trainer has this method
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
         if isinstance(test_dataset, FeedLoader):
             return test_dataset
-        return super().get_test_dataloader(test_dataset)  # type: ignore[misc]  # of the trainer
+        return super().get_test_dataloader(test_dataset)  # type: ignore[misc]  # the trainer has this method
 
 
 class Trainer(TakesLoaders, transformers.Trainer):  # type: ignore[misc]  # transformers is untyped here
