@@ -1,1 +1,1 @@
-"""Uploads of single arrays to a device."""
+"""Uploads of single arrays to a device, for `forebay.upload_once`."""

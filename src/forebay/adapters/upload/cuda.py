@@ -1,7 +1,8 @@
 """Uploads to a GPU, from memory that Forebay page-locks in place.
 
-The CPU locks the next step of the array while the device copies the previous step. Page-locking runs at a quarter of
-the link's speed or faster. Locking and copying together take less time than a copy of memory that is not locked.
+The uploader divides an array into steps. The CPU page-locks one step while the device copies the step before it.
+Page-locking reaches at least a quarter of the speed at which the device copies. Even so, locking and copying together
+take less time than a copy of memory that is not locked.
 """
 
 from collections.abc import Iterator
@@ -23,8 +24,9 @@ from forebay.errors import DeviceError
 
 __all__ = ["CudaUploader"]
 
-UPLOAD_STEP_NBYTES = 1 << 28  # bytes of a step; smaller steps overlap more, larger steps need fewer calls of the driver
-MIN_LOCKED_NBYTES = 1 << 22  # bytes; smaller arrays upload faster without page-locks
+# 256 MiB in one step. Smaller steps overlap locking and copying more; larger steps need fewer calls of the driver.
+UPLOAD_STEP_NBYTES = 1 << 28
+MIN_LOCKED_NBYTES = 1 << 22  # 4 MiB; smaller arrays upload faster without page-locks
 
 
 class CudaUploader:
@@ -69,7 +71,7 @@ class CudaUploader:
 def _queue_copies(memory: CudaMemory, bytes_view: Array, locks: PageLockSet, progress: ProgressLine) -> None:
     """Queue the copies of an array; page-lock the whole pages of a large array first.
 
-    Page-locking takes longer than copying, so the progress counts queued bytes.
+    The progress line counts bytes when their copy is queued, because page-locking takes longer than copying.
     """
     address = address_of(bytes_view)
     page_range = whole_pages(address, bytes_view.nbytes)
@@ -98,7 +100,7 @@ def _copy_steps(start: int, stop: int, page_range: tuple[int, int]) -> Iterator[
 def _try_lock(locks: PageLockSet, address: int, nbytes: int) -> bool:
     """Page-lock memory, and return whether the driver allowed it.
 
-    Memory of read-only mapped files needs a read-only lock.
+    The driver locks the memory of a file that is mapped read-only only with a read-only lock, so try this lock second.
     """
     for read_only in (False, True):
         with suppress(DeviceError):
@@ -108,9 +110,10 @@ def _try_lock(locks: PageLockSet, address: int, nbytes: int) -> bool:
 
 
 def _copy_locked(stream: Stream, destination: int, start: int, stop: int, boundaries: list[int]) -> None:
-    """Copy locked memory, in parts that do not cross two page-locks.
+    """Queue copies of page-locked memory, each inside one page-lock.
 
-    Other code may have locked a part of the memory earlier.
+    A copy across the boundary of two page-locks would fail. There are several if other code has locked a part of the
+    memory earlier.
     """
     edges = [start, *(boundary for boundary in boundaries if start < boundary < stop), stop]
     for begin, end in pairwise(edges):
@@ -118,9 +121,10 @@ def _copy_locked(stream: Stream, destination: int, start: int, stop: int, bounda
 
 
 def _copy_pageable(stream: Stream, destination: int, part: Array) -> None:
-    """Copy memory that Forebay has not locked, which the driver stages.
+    """Queue a copy of memory that Forebay has not page-locked; the driver uses its own buffer.
 
-    The driver refuses memory of which other code has locked a part. Then copy it to new memory first.
+    The driver refuses memory if other code has page-locked a part of it. In this case, copy the memory to a new array
+    first.
     """
     try:
         stream.upload_pageable(destination, address_of(part), part.nbytes)

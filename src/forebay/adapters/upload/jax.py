@@ -1,4 +1,4 @@
-"""Uploads while JAX traces a function."""
+"""The uploader for arrays that are uploaded while JAX traces a function."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["UntracedUploader"]
 
 
 class UntracedUploader:
-    """Runs another uploader outside of the trace, so that the result is an array with memory."""
+    """Calls an uploader outside of JAX's trace, so that the result is an array with memory."""
 
     def __init__(self, uploader: Uploader) -> None:
         self._uploader = uploader

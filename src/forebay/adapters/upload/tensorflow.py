@@ -1,4 +1,4 @@
-"""Uploads while TensorFlow traces a tf.function."""
+"""The uploader for arrays that are uploaded while TensorFlow traces a tf.function."""
 
 from typing import Any
 
@@ -11,10 +11,7 @@ __all__ = ["EagerScopeUploader"]
 
 
 class EagerScopeUploader:
-    """Runs another uploader in eager mode.
-
-    Tensors inside a traced function have no memory.
-    """
+    """Calls an uploader in eager mode, because tensors of a traced function have no memory."""
 
     def __init__(self, uploader: Uploader) -> None:
         self._uploader = uploader

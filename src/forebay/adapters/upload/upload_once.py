@@ -49,9 +49,9 @@ _lock = threading.RLock()  # held during an upload, so that two threads do not u
 def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", check: str = "lock") -> Any:
     """Upload an array at the first call, and return the same tensor at every call.
 
-    The array becomes read-only until you call `forget(array)`. Earlier views of it stay writable, because an array does
-    not know its views. If you make the array writable yourself, the next call uploads it again. Do not write to the
-    tensor, because all callers share it.
+    The array becomes read-only until you call `forget(array)`. Views that you made earlier stay writable, because an
+    array does not know its views. If you make the array writable yourself, the next call uploads it again. Do not write
+    to the tensor, because all callers share it.
 
     Args:
         array: An array, or a dict, tuple or list of arrays, which gives a tree of tensors; each array has its own cache
@@ -152,9 +152,12 @@ def _uploader_for(to: str, device: str) -> Uploader:
 
 
 def _explain_framework_error(error: FrameworkError, to: str) -> FrameworkError:
-    """Return an error that names `upload_once`, and a framework of this machine, imported ones first."""
+    """Return a FrameworkError that tells the user how to call `upload_once` on this machine.
+
+    Suggest an installed framework, and prefer one that the script has imported.
+    """
     if to in _FRAMEWORKS and not isinstance(error.__cause__, ModuleNotFoundError):
-        return error  # for example, the version is too old
+        return error  # it needs no other text: for example, the version is too old
     meant = registry.framework_name(to)
     if meant != to:
         return FrameworkError(f"upload_once() does not know {to!r}. Write upload_once(array, to={meant!r}).", name=to)
@@ -187,7 +190,7 @@ def _default_device(to: str) -> str:
 
 
 def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
-    """Make an array read-only, and return its cached copy or upload it."""
+    """Make an array read-only, and return its cached copy. Upload the array if there is none."""
     if array.flags.writeable:  # at the first call, or after the user made the array writable
         cached.read_only_copies.clear()
     if not cached.read_only_copies:
@@ -202,7 +205,7 @@ def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str],
 
 
 def _upload_if_changed(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
-    """Return the cached copy of an array; upload it again after a change."""
+    """Return the cached copy of an array. Upload the array again if its checksum has changed."""
     checksum = _checksum(array)  # before the copy, so that the next call notices a write during the copy
     if key not in cached.checksummed_copies or cached.checksummed_copies[key][0] != checksum:
         cached.checksummed_copies.pop(key, None)  # free the memory of the old copy first
@@ -258,7 +261,7 @@ def _is_base_writable(view: Array) -> bool:
 def _is_foreign(base: Any) -> bool:
     """Return whether another library owns the base.
 
-    Then the reference count of the base does not show all users.
+    The reference count of such a base does not show all users of the memory.
     """
     return not isinstance(base, np.ndarray | memoryview | bytes | bytearray | mmap.mmap)
 

@@ -1,4 +1,4 @@
-"""The uploader protocol, the uploader of the host, and conversions that all uploaders share."""
+"""The uploader protocol, the uploader to host memory, and the conversion that all uploaders share."""
 
 from typing import Any, Protocol
 
@@ -37,8 +37,8 @@ class HostUploader:
 def as_framework_array(array: Array, hand_off: HandOff, *, narrows: bool = True) -> Array:
     """Return a C-contiguous array in native byte order and in the framework's dtype.
 
-    Return the same array if it has these properties. With `narrows=False` the dtype stays the same: a GPU narrows
-    64-bit numbers faster, after the upload.
+    Return the array itself if it has these properties already. With `narrows=False`, keep its dtype, because a GPU
+    narrows 64-bit numbers faster after the upload.
     """
     if isinstance(array, np.ma.MaskedArray):
         raise SpecError(
