@@ -1,4 +1,6 @@
-"""Forebay brings rows from arrays, files and stores to TensorFlow, Keras, PyTorch, JAX and CuPy.
+"""Forebay feeds batches of rows to training loops of TensorFlow, Keras, PyTorch, JAX and CuPy.
+
+A row is one sample, stored in arrays, files or an object store. This example reads rows of two NumPy arrays:
 
 import forebay as fb
 for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):
@@ -65,8 +67,8 @@ __all__ = [
 
 __version__ = "0.2.0.dev0"
 
-if not _typing.TYPE_CHECKING:  # type checkers report missing names themselves
+if not _typing.TYPE_CHECKING:  # a type checker that sees `__getattr__` would accept every name
 
     def __getattr__(name: str) -> _typing.Any:
-        """Raise an AttributeError. For a name of another library, it says which name to use."""
+        """Raise AttributeError. Its message says which name to use, if Forebay has a similar one."""
         return _reject_attribute(_sys.modules[__name__], name, "module 'forebay'")

@@ -1,4 +1,4 @@
-"""Entry point of `python -m forebay`."""
+"""`python -m forebay` runs the command line of Forebay."""
 
 import sys
 

@@ -1,28 +1,28 @@
 """The exceptions of Forebay.
 
     ForebayError
-    ├── SpecError (ValueError)              shapes, dtypes, trees or field names do not match
+    ├── SpecError (ValueError)              shapes, dtypes, trees or field names are invalid or do not match
     ├── PipelineError (ValueError)          a pipeline method got invalid arguments or was called in the wrong order
-    │   └── UnknownNameError (AttributeError)  a pipeline, a feed or the module has no such attribute
+    │   └── UnknownNameError (AttributeError)  a pipeline, a feed or `forebay` lacks an attribute of other libraries
     ├── SourceError (ValueError)            a source cannot be opened or read, or has no rows
     │   ├── SourceChangedError (OSError)    a file was deleted or changed after the pipeline opened it
     │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
     ├── TransformError (ValueError)         a map returned invalid data or failed too often, or one_hot got
     │                                       invalid labels
-    ├── StateError (ValueError)             a feed cannot resume from a state dict: damaged, or of another pipeline
+    ├── StateError (ValueError)             a feed cannot resume: the state is damaged or of another pipeline
     ├── BudgetError (ValueError)            a budget is too small for the data that it must hold
     ├── FrameworkError (ImportError)        a framework is unknown, or a needed package is not installed
     ├── DeviceError (RuntimeError)          a device is missing or fails
     │   └── DeviceMemoryError (MemoryError) a device has too little free memory
     ├── FeedError (RuntimeError)            a feed is used incorrectly
-    │   └── FeedClosedError                 a feed is used after close(), or closed while a thread waits
+    │   └── FeedClosedError                 a feed is used after close(), or was closed while a thread waited for it
     ├── WorkerError (RuntimeError)          a worker process cannot start, or died
-    │   └── ClusterError (ConnectionError)  a Ray cluster is unreachable, has too few CPUs or mixed versions
+    │   └── ClusterError (ConnectionError)  a Ray cluster is unreachable, has too few CPUs or mixes software versions
     ├── CaptureError (ValueError)           the doctor cannot run a script, read a capture or write a report
     └── ScenarioError (ValueError)          a scenario of `forebay scale` cannot be simulated
 
 Each class also inherits the built-in exception shown in parentheses, so `except ValueError` works. An exception from
-user code (a map or a generator) keeps its type and traceback. Forebay adds a note that says where it happened.
+user code (a map or a generator) keeps its type and traceback. Forebay adds a note that says which map or rows failed.
 """
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def escape_control_characters(text: str) -> str:
-    """Return a text with control characters escaped as in a Python string, except line feeds."""
+    """Return the text with its control characters, except line feeds, as Python escapes."""
     return "".join(
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
     )
@@ -61,13 +61,13 @@ class ForebayError(Exception):
     def __str__(self) -> str:
         """Return the message with escaped control characters.
 
-        The message may quote a name from a file, and control characters in it could change the terminal.
+        A message may quote a name from a file. Control characters in this name could manipulate the user's terminal.
         """
         return escape_control_characters(super().__str__())
 
 
 class SpecError(ForebayError, ValueError):
-    """Shapes, dtypes, trees or field names do not match."""
+    """Shapes, dtypes, trees or field names are invalid or do not match."""
 
 
 class PipelineError(ForebayError, ValueError):
@@ -75,9 +75,9 @@ class PipelineError(ForebayError, ValueError):
 
 
 class UnknownNameError(PipelineError, AttributeError):
-    """A pipeline, a feed or the module has no such attribute.
+    """A pipeline, a feed or the module `forebay` lacks an attribute of other libraries.
 
-    The name belongs to another library, and the message says what to write instead.
+    The message says what to write instead.
     """
 
 
@@ -98,7 +98,7 @@ class TransformError(ForebayError, ValueError):
 
 
 class StateError(ForebayError, ValueError):
-    """A feed cannot resume from a state, which may be damaged or of another pipeline."""
+    """A feed cannot resume, because the state is damaged or of another pipeline."""
 
 
 class BudgetError(ForebayError, ValueError):

@@ -1,4 +1,4 @@
-"""The shuffle blocks of a source that stores rows in chunks: their length and number."""
+"""Shuffle blocks of a source that stores rows in chunks: rows per block, and open blocks."""
 
 from dataclasses import dataclass
 
@@ -29,16 +29,16 @@ class ShuffleBlocks:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPolicy:
-    """The chunk size of a source, from which the blocks of a shuffle follow."""
+    """The chunk size of a source, which is also the length of its shuffle blocks."""
 
-    rows: int = 1  # rows per chunk; 1 if single rows can be read
+    rows: int = 1  # rows per chunk; 1 if the source can read single rows
     row_nbytes: int = 0  # bytes per row, decompressed
     notes: tuple[str, ...] = ()  # remarks about the chunks, for `explain()`
 
     def shuffle_blocks(self, length: int, max_held_nbytes: int) -> ShuffleBlocks | None:
-        """Return the blocks for a shuffle of `length` rows, or None.
+        """Return the blocks for a shuffle of `length` rows, or None if it needs no blocks.
 
-        A shuffle needs no blocks if all rows fit in `max_held_nbytes` of memory, or if single rows can be read.
+        A shuffle needs none if all rows fit in `max_held_nbytes` of memory, or if the source can read single rows.
         """
         if self.rows <= 1 or length * self.row_nbytes <= max_held_nbytes:
             return None

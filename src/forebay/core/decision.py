@@ -15,10 +15,10 @@ class Decision:
 
 
 def function_name(function: object) -> str:
-    """Return the name of a function for `explain()` and error messages.
+    """Return the name of a callable for `explain()` and error messages.
 
-    Without `__qualname__` and `__name__`, it is the attribute `name` or else the name of the class. The ufuncs of older
-    versions of NumPy have no `__qualname__`.
+    It is the first of the attributes `__qualname__`, `__name__` and `name` that is a string, else the name of the
+    callable's class. For example, ufuncs of older versions of NumPy have no `__qualname__`.
     """
     names = (getattr(function, attribute, None) for attribute in ("__qualname__", "__name__", "name"))
     return next((name for name in names if isinstance(name, str)), type(function).__qualname__)

@@ -1,6 +1,6 @@
 """The hardware on which measured speeds depend.
 
-The fingerprint of the hardware is part of the name of the file that stores a probe.
+A probe is the saved speeds of a machine. The name of its file contains the fingerprint of the hardware.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from forebay.core.nvml import Nvml
 
 __all__ = ["Hardware", "is_cuda_installed", "are_gpus_hidden"]
 
-_VALUES_THAT_HIDE_GPUS = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
+_VALUES_THAT_HIDE_GPUS = ("", "-1", "NoDevFiles")  # values of CUDA_VISIBLE_DEVICES that hide all GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class Hardware:
     """CPU, memory and GPUs of this machine."""
 
     cpu: str  # model name
-    cores: int  # that this process may use
-    memory_nbytes: int  # that this process may use
-    gpus: tuple[str, ...]  # names
+    cores: int  # cores that this process may use
+    memory_nbytes: int  # memory that this process may use
+    gpus: tuple[str, ...]  # model names
     driver_version: str
 
     @classmethod
     def detect(cls) -> "Hardware":
-        """Read the hardware of this machine.
+        """Return the hardware of this machine.
 
         `gpus` and `driver_version` are empty if cuda-bindings, pynvml or the driver is missing, or if
         CUDA_VISIBLE_DEVICES hides all GPUs. If the variable hides only some GPUs, `gpus` still has all names.
@@ -42,7 +42,7 @@ class Hardware:
     def fingerprint(self) -> str:
         """A hash of all fields, with memory rounded to GiB.
 
-        The memory is rounded, because the kernel reserves a slightly different amount of memory at each boot.
+        The kernel reserves a slightly different amount of memory at each boot, so exact bytes would change the hash.
         """
         gibibytes = round(self.memory_nbytes / 2**30)
         facts = (self.cpu, self.cores, gibibytes, *self.gpus, self.driver_version)

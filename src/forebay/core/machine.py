@@ -27,17 +27,17 @@ _PACKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Cores and memory that this process may use, and names of software and CPU."""
+    """Cores and memory that this process may use; Python, operating system and CPU."""
 
     cores: int
     memory_nbytes: int
-    python: str  # version
+    python: str  # version of Python
     system: str  # name and release of the operating system
     cpu: str  # model name
 
     @classmethod
     def detect(cls) -> "Machine":
-        """Read the facts of this host. CPU affinity and the limits of a container apply."""
+        """Return the facts of this host, within the CPU affinity and the container's limits."""
         return cls(
             cores=_usable_cores(),
             memory_nbytes=_usable_memory(),
@@ -48,7 +48,7 @@ class Machine:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return {package: version} of those `_PACKAGES` that are installed, without importing them."""
+    """Return {package: version} for the installed ones of `_PACKAGES`, without importing them."""
     versions = {}
     for name in _PACKAGES:
         try:

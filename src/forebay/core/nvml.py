@@ -1,7 +1,7 @@
 """Facts about GPUs, from NVML, the management library of the NVIDIA driver.
 
-NVML creates no CUDA context, so the process can still fork afterwards. The Python binding pynvml (package nvidia-ml-py)
-is optional. Without pynvml or without a driver, queries return None or an empty value and do not raise.
+A query creates no CUDA context, so the process can still fork after it. The Python binding pynvml (package
+nvidia-ml-py) is optional. Without pynvml or without a driver, queries return None or an empty value and do not raise.
 """
 
 from importlib import import_module
@@ -61,9 +61,9 @@ class Nvml:
         return self.query("nvmlDeviceGetHandleByIndex", index)
 
     def pcie_link(self, bus_address: str) -> tuple[int | None, int | None]:
-        """Return the current PCIe generation and the number of lanes of a GPU.
+        """Return (PCIe generation, number of lanes) of the current link of a GPU.
 
-        A value that is unknown is None. `bus_address` is the PCI address of the GPU, such as 00000000:3b:00.0.
+        A number that NVML cannot report is None. `bus_address` is the GPU's PCI address, such as 00000000:3b:00.0.
         """
         handle = self.query("nvmlDeviceGetHandleByPciBusId", bus_address)
         if handle is None:
@@ -72,9 +72,9 @@ class Nvml:
         return generation, self.query("nvmlDeviceGetCurrPcieLinkWidth", handle)
 
     def query(self, function: str, *arguments: Any) -> Any:
-        """Call the function of pynvml with this name, and return its result.
+        """Call pynvml's function of this name, and return its result.
 
-        Return None if pynvml, the driver or the GPU does not support the function.
+        Return None if pynvml is missing, or if pynvml, the driver or the GPU does not support the function.
         """
         call = getattr(self._pynvml, function, None)
         if call is None:

@@ -1,4 +1,4 @@
-"""Retries of `ast.parse`, which in CPython 3.11 may fail if two threads parse together."""
+"""Retries of `ast.parse`, which may fail in CPython 3.11 if two threads parse at once."""
 
 from collections.abc import Callable
 from contextlib import suppress

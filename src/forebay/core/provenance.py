@@ -1,4 +1,4 @@
-"""Where a measurement comes from: the date, and the commit of Forebay."""
+"""Provenance of a measurement: the date, and the commit of Forebay."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ GIT_SECONDS = 10.0  # timeout of one call of git
 
 
 def provenance() -> dict[str, str | None]:
-    """Return the date and the commit of a measurement that is made now, for a results file."""
+    """Return {"date": present time, "commit": commit of Forebay or None}, for a results file."""
     return {"date": utc_date(), "commit": package_commit()}
 
 
@@ -22,9 +22,10 @@ def utc_date() -> str:
 
 
 def package_commit(package: Path = _PACKAGE) -> str | None:
-    """Return the commit of the git checkout of Forebay in which this package lies, with "-dirty" after local changes.
+    """Return the commit of the git checkout of Forebay that contains this package.
 
-    Return None for an installed package, also if its environment lies in the checkout of another project.
+    The commit ends with "-dirty" if files have local changes. Return None for an installed package, even if its
+    environment is inside the checkout of another project.
     """
     folder = _run_git(package, "rev-parse", "--show-toplevel")
     if folder is None or Path(folder) / "src" / package.name != package:
@@ -33,13 +34,14 @@ def package_commit(package: Path = _PACKAGE) -> str | None:
 
 
 def _run_git(folder: Path, *arguments: str) -> str | None:
-    """Return the output of git, or None if git is missing or fails."""
+    """Return the output of git, or None if git is missing, fails or prints nothing."""
+    # git sets GIT_DIR and similar variables for its hooks; they would select another repository than `folder`.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(  # nosec B607  # the git of the user, as in a shell
+        done = subprocess.run(  # nosec B607  # PATH selects git, as in the user's shell
             ["git", *arguments],
             cwd=folder,
-            env=environment | {"GIT_OPTIONAL_LOCKS": "0"},
+            env=environment | {"GIT_OPTIONAL_LOCKS": "0"},  # else `describe` would lock and rewrite the index
             capture_output=True,
             text=True,
             timeout=GIT_SECONDS,

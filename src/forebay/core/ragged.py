@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # importing numpy.typing would double the import time of Fore
 __all__ = ["Ragged", "map_values", "slot_arrays"]
 
 
-# Length of the longest row from which on a loop over the rows pads faster than an array of indices. The loop takes
-# 1.1 us per row, and the indices 11 ns per value.
+# If the longest row has at least this many values, a loop over the rows pads them faster than one `take` with an array
+# of indices. The loop takes 1.1 us per row, and the array of indices 11 ns per value.
 _MIN_LOOP_LENGTH = 100
 
 
@@ -26,7 +26,7 @@ class Ragged:
 
     Args:
         values: The values of all rows, one after the other.
-        offsets: One number more than there are rows; begins with 0.
+        offsets: Where each row begins in `values`, and where the last row ends. The first offset is 0.
 
     Examples:
         >>> import numpy as np
@@ -43,11 +43,14 @@ class Ragged:
         """Join rows that differ only in their first length. Raise SpecError if they differ otherwise."""
         arrays = [np.asarray(row) for row in rows]
         if any(array.ndim == 0 for array in arrays):
-            raise SpecError("a ragged row needs at least one dimension, but a row is a single value.")
+            raise SpecError("a ragged row needs at least one dimension, but a row is a single value. Pass arrays.")
         if len({array.shape[1:] for array in arrays}) > 1:
             shapes = sorted({array.shape for array in arrays})[:3]
-            raise SpecError(f"ragged rows may differ only in their first length, but have the shapes {shapes}.")
-        # An empty Python list has no dtype of its own: NumPy makes it float64.
+            raise SpecError(
+                f"ragged rows may differ only in their first length, but have the shapes {shapes}. Make their other "
+                "lengths equal."
+            )
+        # NumPy converts an empty Python list to float64. So empty rows do not count for the dtype of the values.
         dtypes = {array.dtype for array in arrays if array.size} or {array.dtype for array in arrays}
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=offsets[1:])
@@ -55,7 +58,7 @@ class Ragged:
         return cls(np.concatenate(arrays, out=values, casting="unsafe"), offsets)
 
     def take_rows(self, rows: Array | slice) -> "Ragged":
-        """Return a copy of some rows as NumPy arrays, in the order of `rows`."""
+        """Return a copy of the rows with these numbers, in the order of `rows`."""
         starts, stops = self.offsets[:-1][rows], self.offsets[1:][rows]
         lengths = stops - starts
         offsets = np.zeros(len(starts) + 1, np.int64)
@@ -64,7 +67,7 @@ class Ragged:
         return Ragged(self.values.take(indices, axis=0), offsets)
 
     def take_padded(self, rows: Array | slice, value: Any) -> Array:
-        """Return some rows as one NumPy array, padded with a value to equal length."""
+        """Return the rows with these numbers as one array, padded with `value` to equal length."""
         starts, stops = self.offsets[:-1][rows], self.offsets[1:][rows]
         lengths = stops - starts
         longest = int(lengths.max(initial=0))
@@ -96,7 +99,7 @@ class Ragged:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Number of rows, None for their length, and the other lengths."""
+        """The number of rows, None for the varying first length of a row, and its other lengths."""
         return (len(self), None, *self.values.shape[1:])
 
     @property
@@ -113,7 +116,7 @@ class Ragged:
 
     def __getitem__(self, row: int) -> Any:
         if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)} rows does not exist. Rows are counted from 0.")
+            raise IndexError(f"row {row} of {len(self)} rows does not exist. Pass the number of a row, from 0 on.")
         row %= len(self)
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
@@ -129,7 +132,7 @@ class Ragged:
         return Ragged(self.values.astype(dtype, copy=copy), self.offsets)
 
     def checked(self) -> "Ragged":
-        """Return the rows with NumPy arrays.
+        """Return the same rows with values and offsets as NumPy arrays.
 
         Raise SpecError if the offsets do not fit the values.
         """
@@ -147,9 +150,11 @@ class Ragged:
         return Ragged(self.values.copy(), self.offsets.copy())
 
     def with_offsets_of(self, dtype: np.dtype[Any]) -> "Ragged":
-        """Return the rows with offsets of another dtype. Raise SpecError if it cannot store them."""
+        """Return the rows with offsets of `dtype`. Raise SpecError if it is too small."""
         if len(self.values) > np.iinfo(dtype).max:
-            raise SpecError(f"a batch has {len(self.values)} values, too many for {dtype} offsets. Use fewer rows.")
+            raise SpecError(
+                f"a batch has {len(self.values)} values, too many for {dtype} offsets. Use smaller batches."
+            )
         return Ragged(self.values, np.asarray(self.offsets).astype(dtype, copy=False))
 
 

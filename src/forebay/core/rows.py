@@ -1,4 +1,4 @@
-"""`Rows`: the numbers of the rows to read in one call, and functions on them."""
+"""`Rows`: the numbers of the rows to read in one call, and functions on row numbers."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ __all__ = [
 # Row numbers in any order, or a slice (start and stop, no step) for consecutive rows.
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]] | slice
 
-_FEW_PARTS = 8  # for so few parts, one comparison for each part takes less time than a sort or a search
+_FEW_PARTS = 8  # up to this number of parts, one comparison per part takes less time than a sort or a search
 
 
 def row_count(rows: Rows) -> int:
@@ -48,14 +48,14 @@ def row_array(rows: Rows) -> Array:
 
 
 def select_rows(rows: Rows, start: int, stop: int) -> Rows:
-    """Return the rows at positions `start` to `stop - 1`, or fewer at the end."""
+    """Return the row numbers at positions `start` to `stop - 1`, or fewer if `rows` ends before."""
     if not isinstance(rows, slice):
         return rows[start:stop]
     return slice(rows.start + start, min(rows.start + stop, rows.stop))
 
 
 def split_rows(rows: Rows, part_rows: int) -> Iterator[tuple[int, Rows]]:
-    """Yield parts of at most `part_rows` rows, each with the position of its first row.
+    """Yield (position, row numbers) of consecutive parts with at most `part_rows` rows.
 
     >>> list(split_rows(slice(5, 10), 3))
     [(0, slice(5, 8, None)), (3, slice(8, 10, None))]
@@ -65,7 +65,7 @@ def split_rows(rows: Rows, part_rows: int) -> Iterator[tuple[int, Rows]]:
 
 
 def row_views(array: Array) -> list[Array]:
-    """Return one view per row of an array.
+    """Return one view per row of an array, for fast assignments.
 
     `view[...] = value` takes a third of the time of `array[index] = value`.
     """
@@ -73,17 +73,19 @@ def row_views(array: Array) -> list[Array]:
 
 
 def find_parts(rows: Array, boundaries: Array) -> Array:
-    """Return for each row the index of its part. Part `i` begins at row `boundaries[i]`; no row is below the first one.
+    """Return for each row number the index of its part, such as a file.
+
+    Part `i` begins at row `boundaries[i]`. No row number may be below `boundaries[0]`.
 
     >>> find_parts(np.asarray([0, 5, 3, 9]), np.asarray([0, 3, 9])).tolist()
     [0, 1, 1, 2]
     """
     if len(boundaries) > _FEW_PARTS:
         return np.searchsorted(boundaries, rows, side="right") - 1
-    begun = np.zeros(np.shape(rows), np.int8)  # parts after the first one that begin at the row or before it
+    parts = np.zeros(np.shape(rows), np.int8)
     for boundary in boundaries[1:]:
-        begun += (rows >= boundary).view(np.int8)  # without the view, NumPy converts each bool
-    return begun.astype(np.intp)
+        parts += (rows >= boundary).view(np.int8)  # NumPy would convert each bool; a view needs no conversion
+    return parts.astype(np.intp)
 
 
 def split_slice(rows: slice, boundaries: Sequence[int] | Array) -> Iterator[tuple[int, slice]]:
@@ -103,7 +105,7 @@ def split_slice(rows: slice, boundaries: Sequence[int] | Array) -> Iterator[tupl
 
 
 def split_runs(parts: Array) -> Iterator[tuple[int, slice]]:
-    """Split rows into runs of the same part; yield part and positions of each run.
+    """Yield (part, positions) of each run of consecutive positions with an equal part.
 
     `parts` is the result of `find_parts(rows, ...)`: `parts[i]` is the part of `rows[i]`. If `parts` is sorted, each
     part has one run.
@@ -119,9 +121,7 @@ def split_runs(parts: Array) -> Iterator[tuple[int, slice]]:
 
 
 def split_by_part(parts: Array, part_count: int) -> Iterator[tuple[int, Array]]:
-    """Yield each part that occurs in `parts`, and the positions at which it occurs.
-
-    The parts come in ascending order.
+    """Yield (part, positions of this part) for each part in `parts`, in ascending order.
 
     >>> [(part, positions.tolist()) for part, positions in split_by_part(np.asarray([2, 0, 2, 2]), 3)]
     [(0, [1]), (2, [0, 2, 3])]
@@ -130,6 +130,6 @@ def split_by_part(parts: Array, part_count: int) -> Iterator[tuple[int, Array]]:
         positions = ((part, np.flatnonzero(parts == part)) for part in range(part_count))
         yield from ((part, found) for part, found in positions if len(found))
         return
-    # NumPy sorts 8-bit and 16-bit integers by their digits, several times faster than longer integers.
+    # NumPy uses a radix sort for 8-bit and 16-bit integers, several times faster than its sort of longer integers.
     order = np.argsort(parts.astype(np.min_scalar_type(part_count - 1), copy=False), kind="stable")
     yield from ((part, order[run]) for part, run in split_runs(parts[order]))

@@ -1,8 +1,7 @@
 """Row specs (shape and dtype), trees of arrays, and slot layouts.
 
-A tree is a single array, or a dict, tuple, named tuple or list of trees. `flatten` turns a tree into the flat list of
-its arrays (the leaves) and a `Structure`, which describes how the leaves are nested. Inside Forebay all code works on
-the flat list. For the user, `Structure.unflatten` builds the tree again.
+A tree is a single array, or a dict, tuple, named tuple or list of trees. `flatten` returns the flat list of its arrays
+(the leaves) and a `Structure`, which describes how they are nested and from which `unflatten` builds the tree again.
 """
 
 import math
@@ -35,7 +34,7 @@ __all__ = [
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Tree: TypeAlias = Any  # not a recursive type: every caller would have to narrow it
+Tree: TypeAlias = Any  # a recursive type would be exact, but every caller would have to narrow it
 
 DEVICE_ALIGNMENT = 256  # bytes; the address of every leaf of a batch on a device is a multiple of this
 HOST_ALIGNMENT = 64  # bytes; with a smaller alignment, TensorFlow aborts the process and JAX copies silently
@@ -46,7 +45,7 @@ class ArraySpec:
     """Shape and dtype of one leaf of a row.
 
     Args:
-        shape: The shape without the axis of rows. None in it stands for a variable length.
+        shape: The shape of one row. None stands for a length that varies from row to row.
         dtype: A dtype of NumPy, or its name.
 
     Examples:
@@ -56,7 +55,7 @@ class ArraySpec:
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
-    nbytes: int = field(init=False, repr=False, compare=False)  # bytes of one row; a variable length counts as 1
+    nbytes: int = field(init=False, repr=False, compare=False)  # bytes of one row; counts a variable length as 1
 
     def __init__(self, shape: Sequence[int | None], dtype: "DTypeLike") -> None:
         try:
@@ -76,18 +75,18 @@ class ArraySpec:
         return None in self.shape
 
     def batch_shape(self, rows: int) -> tuple[int, ...]:
-        """Return the shape of a batch of `rows` rows; a variable length counts as 1."""
+        """Return the shape of a batch of `rows` rows, with 1 for each variable length."""
         return (rows, *(1 if length is None else length for length in self.shape))
 
     def with_length(self, length: int) -> "ArraySpec":
-        """Return the spec with this length in place of the first variable one."""
+        """Return the spec with `length` in place of its first variable length."""
         if not self.ragged:
             return self
         axis = self.shape.index(None)
         return ArraySpec((*self.shape[:axis], length, *self.shape[axis + 1 :]), self.dtype)
 
     def empty(self, rows: int) -> "Array":
-        """Allocate an uninitialised array for `rows` rows."""
+        """Return an uninitialised array for `rows` rows."""
         return np.empty(self.batch_shape(rows), self.dtype)
 
     def check(self, name: str) -> None:
@@ -112,7 +111,7 @@ class Structure:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The name of each leaf, such as `image` or `pair.1`; `array` for a single array."""
+        """The name of each leaf, such as `image` or `pair.1`; `array` if the tree is one array."""
         return tuple(".".join(path) or "array" for path in self._paths(()))
 
     def _paths(self, prefix: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -126,7 +125,7 @@ class Structure:
         return self.builder()(leaves)
 
     def builder(self) -> Callable[[Sequence[Any]], Tree]:
-        """Return a fast function that builds the tree from leaves, for every batch."""
+        """Return a function that builds many trees of leaves faster than `unflatten` does."""
         if self.kind is None:
             return _first_leaf
         build_level = self._level_builder()
@@ -144,7 +143,7 @@ class Structure:
         return build
 
     def _level_builder(self) -> Callable[[Sequence[Any]], Tree]:
-        """Return a function that builds this level of the tree from its children."""
+        """Return a function that builds the outermost dict, tuple or list from its items."""
         kind, keys = self.kind, self.keys
         assert kind is not None
         if kind is dict:
@@ -154,7 +153,7 @@ class Structure:
     def flatten_like(self, tree: Tree) -> list[Any]:
         """Return the leaves of a tree that has this structure.
 
-        A list in place of a leaf stays one leaf. Raise SpecError if the tree has another structure.
+        A list in place of a leaf becomes one leaf. Raise SpecError if the tree has another structure.
         """
         if self.kind is None:
             return [tree]
@@ -210,8 +209,8 @@ class Layout:
     batches: int  # batches per slot
     strides: tuple[int, ...]  # for each leaf, bytes from one batch to the next
     offsets: tuple[int, ...]  # for each leaf, bytes from the start of the slot to its first batch
-    nbytes: int  # of the slot
-    row_counts: tuple[int, ...] = ()  # rows of each leaf if they differ, as in a single batch of ragged rows
+    nbytes: int  # size of the slot
+    row_counts: tuple[int, ...] = ()  # rows of each leaf if leaves differ, as in one batch of ragged rows; else empty
 
     @classmethod
     def of(
@@ -242,11 +241,11 @@ class Layout:
         return self.strides[leaf] == self.specs[leaf].nbytes * self.batch_rows
 
     def parts(self, rows: int) -> list[tuple[int, int]]:
-        """Return (offset, nbytes) of the first `rows` rows of each leaf, including gaps between batches."""
+        """Return (offset, nbytes) of the first `rows` rows of each leaf, with gaps between batches."""
         if self.row_counts:
             leaves = zip(self.offsets, self.specs, self.row_counts, strict=True)
             return [(offset, spec.nbytes * count) for offset, spec, count in leaves if spec.nbytes * count]
-        if rows == 0:  # the layout of an empty batch has batch_rows == 0, so the division below would fail
+        if rows == 0:  # the layout of an empty batch has batch_rows == 0, by which `divmod` cannot divide
             return []
         whole_batches, remaining_rows = divmod(rows, self.batch_rows)
         return [
@@ -258,7 +257,7 @@ class Layout:
     def view(self, memory: Any, leaf: int, *, batch: int = 0, rows: int | None = None) -> Array:
         """Return one leaf of one batch as an array that uses `memory`.
 
-        `rows` may exceed one batch if `is_packed(leaf)`.
+        `rows` may exceed one batch if `is_packed(leaf)`. Without `rows`, return all rows of the batch.
         """
         spec = self.specs[leaf]
         if rows is None:
@@ -278,7 +277,7 @@ _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def parse_nbytes(amount: int | str, name: str) -> int:
-    """Parse a number of bytes such as 500_000_000, "500MB" or "0.5 GiB"; an error names the option `name`.
+    """Return the bytes of the option `name`, such as 500_000_000, "500MB" or "0.5 GiB".
 
     >>> parse_nbytes("64MiB", "host_bytes")
     67108864
@@ -293,7 +292,7 @@ def parse_nbytes(amount: int | str, name: str) -> int:
 
 
 def format_nbytes(nbytes: float) -> str:
-    """Format a number of bytes with a binary unit.
+    """Return a number of bytes as text with a binary unit.
 
     >>> format_nbytes(3 * 2**20)
     '3.0 MiB'
@@ -332,7 +331,7 @@ def _as_spec(leaf: Any) -> ArraySpec:
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     try:
         if shape is not None and dtype is not None:
-            # The dtype of a TensorFlow or Keras spec stores its NumPy dtype in `as_numpy_dtype`.
+            # A dtype of TensorFlow has its NumPy dtype in `as_numpy_dtype`.
             return ArraySpec(tuple(shape), getattr(dtype, "as_numpy_dtype", dtype))
         return ArraySpec((), leaf)
     except (TypeError, ValueError) as error:
@@ -342,7 +341,7 @@ def _as_spec(leaf: Any) -> ArraySpec:
 def _to_native_byte_order(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in native byte order.
 
-    For a simple dtype this is NumPy's shared dtype object, so callers can compare dtypes with `is`.
+    If the dtype has no fields, return NumPy's shared dtype object, so that callers can compare dtypes with `is`.
     """
     if dtype.isnative:
         return dtype
