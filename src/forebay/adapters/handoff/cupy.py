@@ -55,7 +55,10 @@ class CupyDeviceHandOff(CupyHandOff):
             with cp.cuda.Device(self.index), cp.cuda.Stream.null:
                 owner = _PoolMemory(cp.cuda.alloc(nbytes))
         except cp.cuda.memory.OutOfMemoryError as error:
-            raise DeviceMemoryError(f"CuPy could not allocate {nbytes} bytes on cuda:{self.index}: {error}") from error
+            raise DeviceMemoryError(
+                f"CuPy could not allocate {nbytes} bytes on cuda:{self.index}. Make batches smaller, or free device "
+                f"memory. CuPy reports: {error}"
+            ) from error
         return int(owner.memory.ptr), owner
 
     def available(self, free: int, total: int) -> int:
@@ -69,7 +72,8 @@ class CupyDeviceHandOff(CupyHandOff):
     def record_stream(self, owner: "_PoolMemory") -> Any:
         """Record that the current stream uses the memory, and return the stream.
 
-        CuPy's pool itself waits only for the stream of the allocation. CuPy destroys a stream with its last reference.
+        CuPy's pool itself waits only for the stream on which the memory was allocated. CuPy destroys a stream when its
+        last reference is dropped, so the caller keeps the returned stream.
         """
         with cp.cuda.Device(self.index):
             stream = cp.cuda.get_current_stream()
@@ -106,7 +110,7 @@ class _PoolMemory:
     """Memory from CuPy's pool.
 
     When this object is deleted, the null stream waits for all streams that used the memory. So the pool reuses the
-    memory only after their queued work.
+    memory only after the queued work of these streams.
     """
 
     def __init__(self, memory: Any) -> None:

@@ -37,7 +37,7 @@ _WIDE_NBYTES = 8  # smallest item size in bytes of the dtypes that JAX may narro
 class JaxHandOff:
     """Hands off arrays that use the slot's memory.
 
-    After the user drops an array, JAX releases its root at the next call into JAX.
+    After the user drops an array, JAX releases its root at the next call into JAX. Only then can the slot be reused.
     """
 
     name = "jax"
@@ -61,10 +61,11 @@ class JaxHandOff:
         return list(map(self._put, roots))
 
     def refuse_tracing(self) -> None:
-        """Raise FeedError while JAX traces a function to compile it, or to use the trace later.
+        """Raise FeedError while JAX traces a function whose trace it reuses, as `jit` does.
 
-        JAX would use the batch as a constant. It keeps traces of `checkpoint` and `eval_shape` too, and a later `jit`
-        of the same function takes over theirs. `grad` and `vmap` alone trace again in each call.
+        Such a trace would hold the batch as a constant. JAX also keeps the traces of `checkpoint` and `eval_shape`: a
+        later `jit` of the same function reuses them. `grad` and `vmap` without `jit` trace in each call, so they raise
+        no error.
         """
         if not _is_untraced() and isinstance(jax.numpy.zeros(()), jax.core.Tracer):
             raise FeedError(
@@ -74,10 +75,10 @@ class JaxHandOff:
             )
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
-        """Return a BCOO matrix.
+        """Return a BCOO matrix of rows that are padded to one length by repeated values.
 
-        Its repeated values are outside of the matrix, where JAX ignores them. So all batches of one size have one
-        shape, and a jitted step is compiled once.
+        The indices of repeated values are outside of the matrix, where JAX ignores them. So all batches with the same
+        number of rows have one shape, and a jitted step is compiled once.
         """
         from jax.experimental.sparse import BCOO
 
@@ -99,9 +100,9 @@ class JaxHandOff:
 class JaxDeviceHandOff(JaxHandOff):
     """Hands off arrays on a GPU, and marks JAX's stream with a counter.
 
-    JAX reports its stream only when it imports arrays. At other times a stream marker shows the progress of the stream:
-    JAX increments a counter in device memory after all work that is queued so far. Forebay donates the counter's
-    buffer, so that JAX increments it in place.
+    JAX reports its stream only when it imports arrays. At other times, a stream marker shows the progress of the
+    stream: JAX increments a counter in device memory after all work that is queued so far. Forebay donates the
+    counter's buffer, so that JAX increments the counter in place.
     """
 
     syncs_on_import = True
@@ -123,7 +124,10 @@ class JaxDeviceHandOff(JaxHandOff):
         except Exception as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            raise DeviceMemoryError(f"JAX could not allocate {nbytes} bytes on cuda:{self.index}: {error}") from error
+            raise DeviceMemoryError(
+                f"JAX could not allocate {nbytes} bytes on cuda:{self.index}. Make batches smaller, or free device "
+                f"memory. JAX reports: {error}"
+            ) from error
         return int(owner.unsafe_buffer_pointer()), owner
 
     def available(self, free: int, total: int) -> int:
@@ -157,9 +161,10 @@ class JaxDeviceHandOff(JaxHandOff):
 
 
 def _find_trace_check() -> Callable[[], bool]:
-    """Return a private function of JAX, which returns True in 0.3 us if JAX traces nothing at all.
+    """Return a function that returns True only if JAX traces nothing.
 
-    If this version of JAX lacks it, return a function that leaves the decision to an operation, which takes 20 us.
+    It is a private function of JAX, which takes 0.3 us. If this version of JAX lacks it, return a function that always
+    returns False. Then `refuse_tracing` runs an operation of JAX to see whether JAX traces, which takes 20 us.
     """
     try:
         from jax._src import core
@@ -184,7 +189,7 @@ def _scatter(values: Any, columns: Any, width: int) -> Any:
 
 @partial(jax.jit, static_argnums=2)
 def _locate(columns: Any, counts: Any, width: int) -> Any:
-    """Return the row and column of each value; repeated values are outside of the matrix."""
+    """Return the row and column of each value; those of repeated values are outside of the matrix."""
     rows, is_value = jax.numpy.arange(len(columns))[:, None], jax.numpy.arange(columns.shape[1]) < counts[:, None]
     rows, columns = jax.numpy.where(is_value, rows, len(columns)), jax.numpy.where(is_value, columns, width)
     return jax.numpy.stack([rows.reshape(-1), columns.reshape(-1)], axis=-1).astype(np.int32)
@@ -193,11 +198,11 @@ def _locate(columns: Any, counts: Any, width: int) -> Any:
 class JaxArrayOps(NumpyArrayOps):
     """Array operations of JAX, which has the functions of NumPy.
 
-    JAX compiles a pixel function for each shape.
+    JAX compiles a pixel function once for each shape of its arguments.
     """
 
     def upload(self, array: Any, like: Any) -> Any:
-        if isinstance(like, jax.core.Tracer):  # a constant of the compiled function
+        if isinstance(like, jax.core.Tracer):  # in a compiled function, the array becomes a constant
             return jax.numpy.asarray(array)
         return jax.device_put(array, like.sharding)
 
@@ -226,8 +231,8 @@ def _find_device(index: int | None) -> Any:
 def _private_import(device: Any) -> Callable[[Any], Any] | None:
     """Return a function that imports a root as a JAX array by a private API.
 
-    Return None if this version of JAX lacks the API. The function takes half the time of the public `from_dlpack`, and
-    a fifth if JAX narrows 64-bit dtypes.
+    Return None if this version of JAX lacks the API. The function takes half the time of the public `from_dlpack`. If
+    JAX narrows 64-bit dtypes, it takes a fifth of the time.
     """
     try:
         from jax._src.lib import _jax
@@ -245,7 +250,7 @@ def _private_import(device: Any) -> Callable[[Any], Any] | None:
             try:
                 # Pass no stream if the rows have arrived: JAX would record an event on it, which doubles the time.
                 imported = import_capsule(capsule, device, None if root.has_arrived else stream, None, DLPACK_CUDA)
-            except TypeError:  # this version of JAX has another signature
+            except TypeError:  # in this version of JAX, the function has another signature
                 has_known_signature = False
             else:
                 return imported if _keeps_dtype(root.shadow.dtype) else narrow(imported)
@@ -257,7 +262,7 @@ def _private_import(device: Any) -> Callable[[Any], Any] | None:
 def _make_narrowing() -> Callable[[Any], Any]:
     """Return a function that narrows 64-bit arrays.
 
-    JAX accepts such arrays only under `enable_x64`.
+    The function runs under `enable_x64`, because JAX accepts 64-bit arrays only there.
     """
     try:
         from jax import enable_x64
@@ -301,11 +306,11 @@ def _private_put() -> Callable[[Any], Any] | None:
 
 
 def find_batched_put() -> Callable[..., Any] | None:
-    """Return a function that makes an array of parts on several devices.
+    """Return a function that joins parts on several devices into one array.
 
-    The function calls a private API of JAX; return None if this version of JAX lacks it. Its arguments are the shape
-    and the dtype of the array, the sharding, the parts, their devices, and whether the array is committed to the
-    devices.
+    The function calls a private API of JAX; return None if this version of JAX lacks that API. The arguments of the
+    function are the shape and the dtype of the array, the sharding, the parts, their devices, and whether the array is
+    committed to the devices.
     """
     try:
         from jax._src import core
@@ -323,7 +328,7 @@ def find_batched_put() -> Callable[..., Any] | None:
     device, sample = jax.local_devices(backend="cpu")[0], np.zeros(1, np.float32)
     try:
         put(sample.shape, sample.dtype, jax.sharding.SingleDeviceSharding(device), [sample], [device], False)
-    except TypeError:  # this version of JAX has another signature
+    except TypeError:  # in this version of JAX, the function has another signature
         return None
     return put
 

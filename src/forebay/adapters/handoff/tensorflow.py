@@ -15,7 +15,7 @@ from forebay.errors import DeviceError, DeviceMemoryError, FeedError
 
 __all__ = ["TensorflowArrayOps", "TensorflowDeviceHandOff", "TensorflowHandOff"]
 
-OUTSIDE_POOL_NBYTES = 5 << 29  # 2.5 GiB of a device that TensorFlow leaves to contexts, kernels and libraries
+OUTSIDE_POOL_NBYTES = 5 << 29  # 2.5 GiB of device memory that TensorFlow leaves to contexts, kernels and libraries
 
 _from_dlpack = tf.experimental.dlpack.from_dlpack
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -45,7 +45,7 @@ class TensorflowHandOff:
 
         The graph of the function would hold the batch as a constant.
         """
-        if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager and still inside a function
+        if not tf.executing_eagerly() and tf.inside_function():  # under init_scope(), both are True
             raise FeedError(
                 "a feed was iterated inside a tf.function, whose graph would reuse the first batches forever. Iterate "
                 "the feed outside, and pass batches to the function."
@@ -75,9 +75,9 @@ class TensorflowHandOff:
 class TensorflowDeviceHandOff(TensorflowHandOff):
     """Hands off eager tensors on a GPU.
 
-    TensorFlow does not report its stream. So the consumer's thread waits until the rows have arrived, and a stream
-    marker shows the progress of TensorFlow's stream: TensorFlow increments a counter in device memory, in place and on
-    its only compute stream.
+    TensorFlow does not report its stream. So the consumer's thread waits until the rows have arrived on the device. A
+    stream marker shows the progress of TensorFlow's stream: TensorFlow increments a counter in device memory, in place
+    and on its only compute stream.
     """
 
     syncs_on_import = False
@@ -103,7 +103,8 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
                 owner = tf.raw_ops.Empty(shape=[-(-nbytes // 256), 256], dtype=tf.uint8, init=False)
         except tf.errors.ResourceExhaustedError as error:
             raise DeviceMemoryError(
-                f"TensorFlow could not allocate {nbytes} bytes on GPU:{self.index}: {error}"
+                f"TensorFlow could not allocate {nbytes} bytes on GPU:{self.index}. Make batches smaller, or free "
+                f"device memory. TensorFlow reports: {error}"
             ) from error
         return _device_address(owner), owner
 

@@ -69,7 +69,8 @@ class TorchDeviceHandOff(TorchHandOff):
             owner = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{self.index}")
         except torch.OutOfMemoryError as error:
             raise DeviceMemoryError(
-                f"PyTorch could not allocate {nbytes} bytes on cuda:{self.index}: {error}"
+                f"PyTorch could not allocate {nbytes} bytes on cuda:{self.index}. Make batches smaller, or free device "
+                f"memory. PyTorch reports: {error}"
             ) from error
         return owner.data_ptr(), owner
 
@@ -83,7 +84,7 @@ class TorchDeviceHandOff(TorchHandOff):
     def record_stream(self, owner: Any) -> None:
         """Tell PyTorch's pool that the current stream uses the memory.
 
-        Other hand-offs return an object that keeps the stream alive. PyTorch never destroys a stream.
+        Return None, because PyTorch never destroys a stream, so nothing needs to keep it alive.
         """
         if _get_stream_handle(self.index):  # stream 0 needs no record: worker threads allocate on it
             owner.record_stream(torch.cuda.current_stream(self.index))
@@ -103,14 +104,14 @@ class TorchDeviceHandOff(TorchHandOff):
 
 
 def to_sparse_on_device(values: Any, columns: Any, counts: Any, width: int) -> Any:
-    """Return the sparse tensor of `SparseTensorHandOff.to_sparse`. The device computes it."""
+    """Return a sparse tensor that the device computes; `SparseTensorHandOff.to_sparse` has the arguments."""
     is_value = torch.arange(values.shape[1], device=values.device) < counts[:, None]
     starts = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
     return _sparse_tensor(values[is_value], columns[is_value], starts, (len(values), width))
 
 
 def _sparse_tensor(values: Any, columns: Any, starts: Any, size: tuple[int, int]) -> Any:
-    # Forebay has checked the matrix. Without check_invariants=, PyTorch emits a warning.
+    # Pass check_invariants to avoid a warning of PyTorch. False: Forebay has checked the matrix already.
     return torch.sparse_csr_tensor(starts, columns, values, size, check_invariants=False)
 
 
@@ -132,7 +133,7 @@ class TorchArrayOps:
         return array.to(torch.float32)
 
     def to_integer(self, array: Any) -> Any:
-        return array.to(torch.int64)  # PyTorch converts other indices to this type
+        return array.to(torch.int64)  # PyTorch converts indices of other dtypes to int64
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array.to(_torch_dtype(dtype))
@@ -141,8 +142,8 @@ class TorchArrayOps:
         rows = torch.arange(array.shape[0], device=array.device)
         if axis == 1:
             return array[rows[:, None], indices]
-        lines = torch.arange(array.shape[1], device=array.device)
-        return array[rows[:, None, None], lines[:, None], indices[:, None]]
+        image_rows = torch.arange(array.shape[1], device=array.device)
+        return array[rows[:, None, None], image_rows[:, None], indices[:, None]]
 
     def clip(self, array: Any, low: float, high: float | None = None) -> Any:
         return torch.clamp(array, low, high)
