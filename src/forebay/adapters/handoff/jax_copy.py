@@ -1,6 +1,6 @@
-"""The hand-off to JAX for devices that Forebay does not support directly, such as TPUs.
+"""The hand-off to JAX for devices to which JAX itself copies each batch, such as TPUs.
 
-Forebay fills batches in host memory, and JAX copies each batch to the device.
+Forebay has no engine for these devices, so it fills batches in host memory.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _PLATFORMS = {"mps": "METAL", "hip": "rocm"}  # names that users know from PyTor
 
 
 def make_copy_hand_off(device: str) -> "JaxCopyHandOff | None":
-    """Return the hand-off for a device that JAX fills, such as "tpu:1".
+    """Return the hand-off for a device to which JAX copies batches, such as "tpu:1".
 
     For "auto", return None if JAX uses the CPU or an NVIDIA GPU by default.
     """
@@ -39,7 +39,7 @@ def make_copy_hand_off(device: str) -> "JaxCopyHandOff | None":
 def is_nvidia(device: Any) -> bool:
     """Return whether a device is an NVIDIA GPU.
 
-    JAX has one platform for all GPUs, and names the vendor elsewhere.
+    GPUs of all vendors can have the platform "gpu". Only the platform version names ROCm, which means AMD.
     """
     return device.platform in ("gpu", "cuda") and "rocm" not in str(device.client.platform_version).lower()
 

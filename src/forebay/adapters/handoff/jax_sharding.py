@@ -36,10 +36,10 @@ def place(device: Any) -> "JaxShardedHandOff | None":
 
 @dataclass(frozen=True, slots=True)
 class GlobalShape:
-    """The shape of a global array, and the part of each local device."""
+    """The shape of a global array, and the part of each device of this process."""
 
     shape: tuple[int, ...]
-    devices: tuple[Any, ...]
+    devices: tuple[Any, ...]  # of this process
     indices: tuple[tuple[slice, ...], ...]  # for each device, the index of its part in this process's rows
 
 
@@ -67,7 +67,7 @@ class ShardedBatches:
         return list(self._device_parts)
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        """Raise PipelineError if this sharding is impossible for a leaf, whatever the number of rows is."""
+        """Raise PipelineError if the sharding cannot split a leaf for any number of rows."""
         for spec, name in zip(specs, names, strict=True):
             if not spec.ragged:
                 self._check_shape((self._part_count, *spec.batch_shape(1)[1:]), f"{name!r}")
@@ -91,7 +91,7 @@ class ShardedBatches:
         )
 
     def _locate(self, shape: tuple[int, ...]) -> GlobalShape:
-        """Return the global shape of an array; `shape` is that of this process's batch."""
+        """Return the global shape and the parts of an array of which this process has `shape`."""
         rows, own_parts = shape[0], len(self._own_parts)
         if rows % own_parts:
             raise PipelineError(
@@ -127,7 +127,7 @@ class ShardedBatches:
 class JaxShardedHandOff:
     """Hands off global arrays from host memory.
 
-    JAX copies the parts unless the devices are CPUs.
+    JAX copies the parts to the devices, unless the devices are CPUs.
     """
 
     name = "jax"
@@ -146,7 +146,7 @@ class JaxShardedHandOff:
 
     @property
     def description(self) -> tuple[str, str]:
-        """The devices, and how they get their rows, for `explain()`."""
+        """The choice and the reason of a decision: the devices, and how they get their rows."""
         devices, split = self._batches.local_devices, self.split
         platform, plural = devices[0].platform, "s" if len(devices) > 1 else ""
         how = "JAX uses the memory of the slots" if platform == "cpu" else "JAX copies the rows from the host"
@@ -176,7 +176,7 @@ class JaxShardedHandOff:
 class JaxShardedDeviceHandOff(JaxDeviceHandOff):
     """Hands off arrays on the only GPU of this process, as parts of global arrays.
 
-    Device transforms run before `finish`, on the rows of this process.
+    Device transforms change the rows of this process. After them, `finish` makes the global arrays.
     """
 
     def __init__(self, index: int | None, batches: ShardedBatches) -> None:
@@ -210,7 +210,7 @@ def _check_sharding(sharding: Any) -> Any:
 
 
 def _row_parts(sharding: Any) -> dict[Any, int]:
-    """Return the number of the part of the rows that each device gets, for all devices of all processes."""
+    """Return which part of the rows each device of any process gets: the number of the part by device."""
     if isinstance(sharding, SingleDeviceSharding):
         return dict.fromkeys(sharding.device_set, 0)
     rows_spec = sharding.spec[0] if len(sharding.spec) else None

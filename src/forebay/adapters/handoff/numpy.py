@@ -30,7 +30,7 @@ class NumpyHandOff:
         return [root.view() for root in roots]
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
-        from scipy.sparse import csr_array  # the rows come from SciPy, so it is installed
+        from scipy.sparse import csr_array  # sparse rows come from SciPy, so it is installed
 
         return csr_array(compact_rows(values, columns, counts), shape=(len(values), width))
 

@@ -10,14 +10,14 @@ from forebay.errors import DeviceError
 
 __all__ = ["TensorflowCopyHandOff", "make_copy_hand_off"]
 
-# TensorFlow names GPUs of all vendors GPU; plug-ins add other kinds.
+# TensorFlow's name for each kind of device; GPUs of all vendors have the name "GPU".
 _KINDS = {"mps": "GPU", "metal": "GPU", "rocm": "GPU", "hip": "GPU"}
 
 
 def make_copy_hand_off(device: str) -> "TensorflowCopyHandOff | None":
-    """Return the hand-off for a device that TensorFlow fills, such as "xpu:0".
+    """Return the hand-off for a device to which TensorFlow copies batches, such as "xpu:0".
 
-    For "auto", return None if TensorFlow has only CPUs, or NVIDIA GPUs.
+    For "auto", return None if TensorFlow has only CPUs and NVIDIA GPUs.
     """
     if device == "auto":
         kinds = [each.device_type for each in tf.config.get_visible_devices() if each.device_type != "CPU"]
@@ -35,9 +35,9 @@ def make_copy_hand_off(device: str) -> "TensorflowCopyHandOff | None":
 
 
 class TensorflowCopyHandOff(TensorflowHandOff):
-    """Hands off copies.
+    """Hands off copies of batches on a device of TensorFlow.
 
-    If TensorFlow uses the memory of the root until a copy is complete, it refers to the root.
+    While TensorFlow still reads a root, it holds a reference to the root, so Forebay does not reuse the slot.
     """
 
     def __init__(self, device: str) -> None:

@@ -1,7 +1,7 @@
 """The hand-off to TensorFlow for a `tf.distribute` strategy: each batch becomes per-replica values.
 
-`strategy.run(step, args=(batch,))` then gives each replica its own part of the rows. The parts are views of the slot;
-TensorFlow copies a part to its device unless this is the first CPU device.
+`strategy.run(step, args=(batch,))` then gives each replica its own part of the rows. The parts are views of the slot.
+TensorFlow copies each part to the device of its replica, unless this device is CPU:0.
 """
 
 import re
@@ -18,7 +18,7 @@ from forebay.errors import PipelineError
 
 __all__ = ["ReplicaDeviceHandOff", "ReplicaHandOff", "place"]
 
-# Other strategies do not run the same step on all replicas, or do not accept values from Python.
+# The strategies that run the same step on all replicas and accept values from Python.
 _STRATEGIES = (
     tf.distribute.MirroredStrategy,
     tf.distribute.MultiWorkerMirroredStrategy,
@@ -28,7 +28,7 @@ _HOST_DEVICE = "CPU:0"  # the device of tensors that use the memory of a slot
 
 
 def place(device: Any) -> "ReplicaHandOff | None":
-    """Return the hand-off for a strategy; None if `device` is no strategy."""
+    """Return the hand-off for a `tf.distribute` strategy; None for other objects."""
     return ReplicaHandOff(device) if isinstance(device, tf.distribute.Strategy) else None
 
 
@@ -54,7 +54,7 @@ class ReplicaHandOff:
 
     @property
     def description(self) -> tuple[str, str]:
-        """The devices, and how they get their rows, for `explain()`."""
+        """The choice and the reason of a decision: the replicas, and how they get their rows."""
         count, split = len(self._devices), self.split
         how = "TensorFlow copies the rows from the host"
         if self.gpu_index is not None:
@@ -93,7 +93,7 @@ class ReplicaHandOff:
         return [_on_device(self._to_tensor(array), name) for array, name in zip(arrays, self._devices, strict=True)]
 
     def _to_tensor(self, array: Any) -> Any:
-        """Return a tensor that uses the memory of an aligned array, else a copy.
+        """Return a tensor that uses the array's memory if it is aligned, else a copy.
 
         TensorFlow aborts the process if the memory of a tensor is not aligned.
         """
@@ -106,7 +106,7 @@ class ReplicaHandOff:
 class ReplicaDeviceHandOff(TensorflowDeviceHandOff):
     """Hands off tensors on the only GPU of this process, as per-replica values.
 
-    Device transforms run before `finish`, on the rows of this process.
+    Device transforms change the tensors. After them, `finish` makes the per-replica values.
     """
 
     def __init__(self, index: int | None, strategy: Any) -> None:
@@ -114,12 +114,15 @@ class ReplicaDeviceHandOff(TensorflowDeviceHandOff):
         self._strategy = strategy
 
     def finish(self, leaves: Sequence[Any]) -> list[Any]:
-        """Return the values of a strategy for the tensors of this process's rows."""
+        """Return a per-replica value for each tensor."""
         return [_to_replicas(self._strategy, [leaf]) for leaf in leaves]
 
 
 def _to_replicas(strategy: Any, parts: Sequence[Any]) -> Any:
-    """Return a per-replica value. A strategy with one replica may return the tensor itself."""
+    """Return a per-replica value with one part for each replica.
+
+    A strategy with one replica may return the tensor itself.
+    """
     remaining = iter(parts)
     return strategy.experimental_distribute_values_from_function(lambda context: next(remaining))
 

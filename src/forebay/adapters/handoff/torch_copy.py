@@ -18,7 +18,7 @@ __all__ = ["TorchCopyHandOff", "make_copy_hand_off"]
 
 
 def make_copy_hand_off(device: str) -> "TorchCopyHandOff | None":
-    """Return the hand-off for a device that PyTorch fills.
+    """Return the hand-off for a device to which PyTorch copies batches.
 
     For "auto", return None if PyTorch has no accelerator, or if its accelerator is an NVIDIA GPU.
     """
@@ -36,7 +36,7 @@ def make_copy_hand_off(device: str) -> "TorchCopyHandOff | None":
     try:
         if torch.empty(1, device=name).is_meta:
             raise RuntimeError("tensors on it have no data")
-    # If a backend is missing, it depends on the backend which of these errors PyTorch raises.
+    # Without the backend of the device, PyTorch raises one of these errors; which one depends on the backend.
     except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError) as error:
         reason = str(error).partition("\n")[0][:200].rstrip(".")
         raise DeviceError(
@@ -60,9 +60,9 @@ def _find_accelerator() -> str | None:
 
 
 class TorchCopyHandOff(TorchHandOff):
-    """Hands off copies.
+    """Hands off copies of batches on a device of PyTorch.
 
-    The copy of pageable memory is complete when `to` returns, so Forebay may reuse the slot then.
+    Slots are in pageable memory, so the copy is complete when `Tensor.to` returns. Forebay may then reuse the slot.
     """
 
     def __init__(self, device: str) -> None:
