@@ -1,8 +1,8 @@
 """Edits that let a feed make the batches of a loop.
 
-If the loop only takes consecutive slices of arrays, the feed reads the whole arrays. It then shuffles them itself if
-the script shuffles them. Otherwise the feed runs a generator with the statements of the loop, so the order stays the
-same.
+If the loop only takes consecutive slices of arrays, the feed reads the whole arrays, and shuffles them if the script
+does. Otherwise, the feed runs a generator with the statements of the loop that make a batch, so the order of the rows
+stays the same.
 """
 
 import ast
@@ -16,22 +16,23 @@ from forebay.doctor.rules.input_edits import feed_call, patch_statement
 
 __all__ = ["feed_of_loop"]
 
-_MOVES = frozenset({"to", "cuda", "pin_memory", "contiguous"})  # methods that a feed makes unnecessary
+_MOVES = frozenset({"to", "cuda", "pin_memory", "contiguous"})  # methods of tensors; a feed does their work
+# Class of tensors in PyTorch -> name of their dtype.
 _NAMED_DTYPES = {"FloatTensor": "float32", "DoubleTensor": "float64", "LongTensor": "int64", "IntTensor": "int32"}
-_SHUFFLES = frozenset({"permutation", "randperm", "shuffle"})
+_SHUFFLES = frozenset({"permutation", "randperm", "shuffle"})  # functions whose results are shuffled row numbers
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An array of the batch: how the loop makes it, and the name under which the loop receives it."""
+    """An array of the batch, as the loop of the script makes it."""
 
-    statement: ast.stmt
-    node: ast.expr  # the conversion, or the host data if a call of the loop converts it, such as `step(x[rows])`
-    data: ast.expr  # the host data
-    name: str
+    statement: ast.stmt  # the statement of the loop that contains `node`
+    node: ast.expr  # the conversion; or the host data, if a called function converts it, as in `step(x[rows])`
+    data: ast.expr  # the host data in `node`
+    name: str  # of the array in the edited loop
     is_assignment: bool  # the statement only assigns the conversion to `name`
-    methods: tuple[str, ...] = ()  # methods that the loop must still call on the tensor, such as ".float()"
-    dtype: str | None = None  # the dtype to which the conversion converts the data
+    methods: tuple[str, ...] = ()  # calls of methods that the edited loop keeps, such as ".float()"
+    dtype: str | None = None  # the dtype that the conversion gives to the data; None if it keeps that of the data
 
     def host_text(self, code: ScriptCode) -> str:
         text = code.text(self.data)
@@ -39,9 +40,10 @@ class _Part:
 
 
 def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str | None = None) -> list[Edit]:
-    """Return the edits that move the batch making of a loop into a feed; empty if they do not apply.
+    """Return the edits that let a feed make the batches of a loop.
 
-    `list_dtype` is the dtype that the framework gives to Python lists, if the loop converts lists.
+    Line `number` converts the batch or passes it on. The result is empty if the loop makes its batches in a form that
+    cannot be separated from the rest. `list_dtype` is the dtype of the tensors, if the loop converts Python lists.
     """
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
@@ -54,15 +56,15 @@ def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str 
         return []
     removed = {*makers, *(part.statement for part in parts if part.is_assignment and not part.methods)}
     if removed >= {*loop.body}:
-        return []  # nothing uses the batches
+        return []  # no statement would remain that uses the batches
     header = _new_header(code, loop, parts, makers)
     if header is None:
         return []
     lines = _array_feed(code, loop, parts, makers, framework) or _generator_feed(code, loop, parts, makers, framework)
     if any(_names_device(part.node) for part in parts):
-        return []  # a feed chooses the device itself
-    # A feed makes its first batch when it is created. If batches depend on names that an outer loop assigns, create it
-    # after these assignments, once per epoch.
+        return []  # the script names a device, but a feed chooses the device itself
+    # A feed makes its first batch when it is created. If batches depend on names that an outer loop assigns, create the
+    # feed after these assignments, once per iteration of the outer loop.
     made = names_in(loop.iter, *makers, *(part.data for part in parts)) - stored_names(loop)
     is_per_epoch = any(made & _own_stored_names(around, loop) for around in loops[1:]) and "from_batches" in lines[-1]
     outer = loop if is_per_epoch else loops[-1]
@@ -87,7 +89,7 @@ def _names_device(node: ast.expr) -> bool:
 
 
 def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype: str | None) -> Iterator[_Part]:
-    """Yield the arrays that the statement converts, and the arrays that other statements convert and only assign."""
+    """Yield the arrays that the loop converts: in `statement`, and in assignments of a conversion."""
     assigned = stored_names(loop)
     for owner in loop.body:
         conversions = [part for part in conversions_in(owner) if names_in(part.data) & assigned]
@@ -106,9 +108,9 @@ def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype
 
 
 def _implicit_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For) -> Iterator[_Part]:
-    """Yield the NumPy arrays that a statement passes to calls, whose functions convert them.
+    """Yield the NumPy arrays that a statement passes to functions, which convert them.
 
-    They are slices, or arrays that the loop makes.
+    Such an array is a slice, or the loop makes it.
     """
     assigned, arrays = stored_names(loop), numpy_names(code)
     arguments = [
@@ -132,18 +134,21 @@ def _implicit_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For) -> Ite
 
 
 def _has_call(node: ast.expr) -> bool:
-    """Whether an expression contains a call, so that its value may differ between steps, such as `rng.random()`."""
+    """Whether an expression has a call, such as `rng.random()`, which may change its value."""
     return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
 def _part_name(code: ScriptCode, data: ast.expr) -> str:
-    """Return a new name for an array of the batch, such as `x_batch` for a slice of `x`."""
+    """Return a new name for an array of the batch, such as `x_batch`."""
     arrays = sliced_arrays(data)
     return code.new_name(f"{code.text(arrays[0].value)}_batch" if arrays else "batch")
 
 
 def _conversion_details(code: ScriptCode, node: ast.expr) -> tuple[tuple[str, ...], str | None]:
-    """Return the methods that a feed does not replace, and the dtype that a conversion names."""
+    """Return the methods of a conversion that a feed does not replace, and its dtype.
+
+    The methods are calls as text, such as ".float()". The dtype is None if the conversion names none.
+    """
     methods: list[str] = []
     dtype = None
     while isinstance(node, ast.Call):
@@ -162,7 +167,7 @@ def _conversion_details(code: ScriptCode, node: ast.expr) -> tuple[tuple[str, ..
 
 
 def _dtype_argument(call: ast.Call) -> str | None:
-    """Return the dtype argument of a conversion, such as "float32" for `dtype=torch.float32`."""
+    """Return the dtype argument of a conversion, such as "float32" for `torch.float32`; else None."""
     values = [keyword.value for keyword in call.keywords if keyword.arg == "dtype"]
     names = [value.value if isinstance(value, ast.Constant) else last_name(value) for value in values]
     names += [last_name(argument) for argument in call.args[1:2]]
@@ -189,7 +194,7 @@ def _find_makers(loop: ast.For, parts: list[_Part]) -> list[ast.stmt] | None:
 
 
 def _is_separable(loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> bool:
-    """Whether the loop uses the results of the makers only as parts of the batch."""
+    """Whether the loop uses the results of `makers` only as parts of the batch."""
     made = stored_names(*makers) - {part.name for part in parts if part.is_assignment}
     replaced = {node for part in parts for node in ast.walk(part.node)}
     remaining = [statement for statement in loop.body if statement not in makers]
@@ -204,9 +209,10 @@ def _is_separable(loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> 
 
 
 def _new_header(code: ScriptCode, loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> str | None:
-    """Return the header of the loop over the feed. It keeps the counter of a `range` if the loop uses this counter.
+    """Return the header of the loop over the feed.
 
-    Return None if the loop uses the target of an iterable other than a `range`.
+    If the loop uses the counter of a `range`, the header keeps the counter. Return None if the loop uses the target of
+    an iterable that is not a `range`.
     """
     names = ", ".join(part.name for part in parts)
     replaced = {node for part in parts for node in ast.walk(part.node)}
@@ -227,7 +233,7 @@ def _feed_name(code: ScriptCode) -> str:
 def _generator_feed(
     code: ScriptCode, loop: ast.For, parts: list[_Part], makers: list[ast.stmt], framework: str
 ) -> list[str]:
-    """Return code for a feed whose generator runs the statements that make batches."""
+    """Return the lines of code for a feed whose generator runs `makers`."""
     header = code.rewrite_header(loop) or f"for {code.text(loop.target)} in {code.text(loop.iter)}:"
     body = [line for maker in makers for line in code.text(maker).split("\n")]
     body.append(f"yield {', '.join(part.host_text(code) for part in parts)}")
@@ -244,7 +250,10 @@ def _generator_feed(
 def _array_feed(
     code: ScriptCode, loop: ast.For, parts: list[_Part], makers: list[ast.stmt], framework: str
 ) -> list[str]:
-    """Return code for a feed of whole arrays, if the loop takes consecutive slices of them; else an empty list."""
+    """Return the lines of code for a feed of whole arrays.
+
+    The list is empty unless the loop takes consecutive slices of the arrays.
+    """
     slices = [part.data for part in parts]
     if makers or any(part.dtype for part in parts) or not isinstance(loop.iter, ast.Call):
         return []
@@ -266,8 +275,8 @@ def _length_texts(code: ScriptCode, array: ast.Subscript) -> tuple[str, str]:
 def _describe_slice(code: ScriptCode, loop: ast.For, data: ast.expr, lengths: set[str]) -> tuple[str, str] | None:
     """Return the rows per batch of a slice, and the code that shuffles the feed.
 
-    For `x[i:i + rows]`, this code is empty. For `x[order[i:i + rows]]`, it calls `shuffle`. Return None for other
-    expressions. `lengths` are the expressions of the number of all rows, such as `len(x)`.
+    Both are text. For `x[i:i + rows]`, the code is empty. For `x[order[i:i + rows]]`, it calls `shuffle`. Return None
+    for any other expression. `lengths` are the expressions for the number of all rows, such as `len(x)`.
     """
     if (
         not isinstance(data, ast.Subscript)
@@ -294,7 +303,10 @@ def _describe_slice(code: ScriptCode, loop: ast.For, data: ast.expr, lengths: se
 
 
 def _edit_conversions(code: ScriptCode, parts: list[_Part]) -> Iterator[Edit]:
-    """Yield the edits that remove the statements that convert, or let them use the arrays of the feed."""
+    """Yield the edits of statements that convert arrays, which now come from the feed.
+
+    If a statement only assigns a conversion, remove it, unless methods of the tensor remain.
+    """
     by_statement: dict[ast.stmt, list[_Part]] = {}
     for part in parts:
         by_statement.setdefault(part.statement, []).append(part)

@@ -1,4 +1,7 @@
-"""Edits of objects that the loop builds in every step, and of arguments that make functions compile again."""
+"""Edits that keep a loop from building objects, or compiling functions, again in every step.
+
+Each function returns an empty list if the code at line `number` has a form for which it knows no edit.
+"""
 
 import ast
 
@@ -15,17 +18,17 @@ _NUMBERS = {
     "jax": "jnp.float32({value})",
     "torch": "torch.tensor({value})",
 }
-# Framework -> module and call that makes an array of the framework.
+# Framework -> its module, and a call that makes an array. The call gets the name of the module and the data.
 _CONSTANTS = {"tensorflow": ("tensorflow", "{}.constant({})"), "jax": ("jax.numpy", "{}.asarray({})")}
 
 # Method of a Keras model -> method that handles one batch without a pipeline.
 _ON_BATCH = {"fit": "train_on_batch", "predict": "predict_on_batch", "evaluate": "test_on_batch"}
-_PIPELINE_ARGUMENTS = {"batch_size", "epochs", "shuffle", "verbose"}  # the other methods have no such arguments
-_BATCH_ARGUMENTS = {"x", "y", "sample_weight", "class_weight"}
+_PIPELINE_ARGUMENTS = {"batch_size", "epochs", "shuffle", "verbose"}  # the methods for one batch need none of these
+_BATCH_ARGUMENTS = {"x", "y", "sample_weight", "class_weight"}  # of the methods for one batch
 
 
 def build_once(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that move the building of an object before the loop; empty if they do not apply."""
+    """Return the edits that build an object once, before the loop."""
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
     if not isinstance(statement, ast.Assign) or not loops or len(statement.targets) != 1:
@@ -37,7 +40,7 @@ def build_once(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that replace `next(iter(loader))` in a loop by one endless iterator; empty if they do not apply.
+    """Return the edits that replace `next(iter(loader))` in a loop by one endless iterator.
 
     Line `number` takes the batch, or builds the loader in the same loop.
     """
@@ -64,7 +67,7 @@ def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that pass a global NumPy array to the function that uses it; empty if they do not apply."""
+    """Return the edits that pass a global NumPy array to a function as an argument."""
     statement = code.statement_at(number)
     calls = [node for node in own_nodes(statement) if _calls_own_function(code, node)] if statement is not None else []
     function = code.function(last_name(calls[0])) if calls else None
@@ -90,7 +93,10 @@ def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
 
 
 def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that pass changing Python numbers as arrays; empty if they do not apply."""
+    """Return the edits that pass Python numbers that change in the loop as arrays.
+
+    A compiled function compiles again for a new number, but not for a new array of equal shape and dtype.
+    """
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
     if statement is None or not loops or framework not in _NUMBERS:
@@ -122,9 +128,10 @@ def _without_static_arguments(code: ScriptCode, call: ast.Call) -> list[Edit]:
 
 
 def call_on_batch(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that lets `fit`, `predict` or `evaluate` of a line handle a batch without a pipeline.
+    """Return the edit that replaces `fit`, `predict` or `evaluate` by its method for one batch.
 
-    Empty if the call has arguments that the other method does not accept, or if the script uses the result of `fit`.
+    The list is empty if the call has arguments that this method does not accept, or if the script uses the result of
+    `fit` or `evaluate`, which the method for one batch returns in another form.
     """
     statement = code.statement_at(number)
     calls = [node for node in own_nodes(statement) if isinstance(node, ast.Call)] if statement is not None else []

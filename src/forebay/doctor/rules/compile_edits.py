@@ -1,4 +1,7 @@
-"""Edits that compile the step of a script: a decorator, `model.compile`, or settings of an existing compilation."""
+"""Edits that compile the step of a script, or change how it is compiled.
+
+Each of these functions returns an empty list if the code at line `number` has a form for which it knows no edit.
+"""
 
 import ast
 from collections.abc import Collection, Sequence
@@ -24,9 +27,10 @@ __all__ = [
 ]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+# Framework -> decorator that compiles a function. `{tf}` is the name of TensorFlow in the script.
 _DECORATORS = {"tensorflow": "@{tf}.function", "jax": "@jax.jit"}
 _TRAINING_CALLS = ("fit", "train_on_batch")
-_COMPILERS = frozenset({"function", "jit", "pmap", "compile", "filter_jit"})
+_COMPILERS = frozenset({"function", "jit", "pmap", "compile", "filter_jit"})  # last names of compiling decorators
 # Calls that read a value on the host, which no compiled function can do.
 _HOST_CALLS = frozenset({"item", "tolist", "numpy", "float", "int", "bool", "print", "append", "device_get"})
 
@@ -34,9 +38,9 @@ _HOST_CALLS = frozenset({"item", "tolist", "numpy", "float", "int", "bool", "pri
 def step_function(code: ScriptCode, number: int, anchor: int | None = None) -> Function | None:
     """Return the function of the step; None if there is none.
 
-    If line `number` is in a function, a loop calls this function or, directly or indirectly, a caller of it. The result
-    is the function that the loop calls. If the line is in no function, the result is the function that the line calls.
-    `anchor` is the line that ends a step. A function that contains the loop of this line is not the step.
+    If line `number` is in a function, return this function or its caller, whichever a loop calls. If the line is in no
+    function, return the function that the line calls. `anchor` is the line that ends a step. A function that contains
+    the loop around this line is the whole training, not the step.
     """
     statement = code.statement_at(number)
     if statement is None:
@@ -53,7 +57,7 @@ def step_function(code: ScriptCode, number: int, anchor: int | None = None) -> F
 
 
 def compile_function(code: ScriptCode, number: int, framework: str, anchor: int | None = None) -> list[Edit]:
-    """Return the edit that compiles the function of the step; empty if it does not apply."""
+    """Return the edit that compiles the function of the step."""
     function = step_function(code, number, anchor)
     decorator = _DECORATORS.get(framework)
     if function is None or decorator is None or not can_compile(code, function, framework):
@@ -64,9 +68,9 @@ def compile_function(code: ScriptCode, number: int, framework: str, anchor: int 
 
 
 def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that compute a value of a loop of TensorFlow in a `tf.function`; empty if they do not apply.
+    """Return the edits that compute an assigned value in a new `tf.function`.
 
-    The arguments of the function are the names that the loop assigns.
+    The arguments of this function are the names in the value that the loop assigns.
     """
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
@@ -88,7 +92,10 @@ def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def _computes_on_tensors(code: ScriptCode, statement: ast.Assign) -> bool:
-    """Whether a value, and the functions of the script that it needs, neither read values nor call NumPy."""
+    """Whether a `tf.function` can compute an assigned value.
+
+    Neither the value nor the functions of the script that it calls may read tensors on the host or call NumPy.
+    """
     nodes = list(ast.walk(statement.value))
     if any(isinstance(node, ast.NamedExpr | ast.Await | ast.Lambda) for node in nodes):
         return False
@@ -100,10 +107,10 @@ def _computes_on_tensors(code: ScriptCode, statement: ast.Assign) -> bool:
 
 
 def _host_values(code: ScriptCode, loop: ast.For | ast.While) -> set[str]:
-    """Return the names that a loop gives to numbers, NumPy arrays and context managers, as far as the code shows it.
+    """Return the names of numbers, NumPy arrays and context managers in a loop.
 
-    A `tf.function` traces again for each number, gets NumPy arrays as tensors of another dtype, and records no
-    gradients on a tape outside of it.
+    They are no arguments for a `tf.function`. It traces again for each new number, gets a NumPy array as a tensor of
+    another dtype, and records no gradients on a tape of the loop.
     """
     found = set(numpy_names(code))
     for node in ast.walk(loop):
@@ -125,7 +132,7 @@ def _is_number(value: ast.expr) -> bool:
 
 
 def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that compiles the `tf.function` of a line with XLA; empty if it does not apply."""
+    """Return the edit that lets XLA compile the `tf.function` that a line calls."""
     function = step_function(code, number)
     statement = code.statement_at(number)
     if function is None and statement is not None:
@@ -146,9 +153,9 @@ def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def retrace_less(code: ScriptCode, number: int, name: str, **keywords: str) -> list[Edit]:
-    """Return the edit that sets `keywords` of the decorator that compiles a function, such as `@tf.function`.
+    """Return the edit that sets arguments of a decorator such as `@tf.function`.
 
-    Empty if there is no such decorator.
+    The decorator compiles the function `name` or, if the script defines no such function, the function of the step.
     """
     function = code.function(name.rpartition(".")[2]) or step_function(code, number)
     decorators = function.decorator_list if function is not None else []
@@ -168,9 +175,9 @@ def _tf(code: ScriptCode) -> str:
 
 
 def compile_keras(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
-    """Return the edit of `model.compile`. It drops `run_eagerly` and sets other arguments.
+    """Return the edit that removes `run_eagerly` from `model.compile` and sets other arguments.
 
-    In a script with several models, line `number` must train the model that is compiled.
+    If the script compiles several models, edit the call for the model that line `number` trains.
     """
     calls = [call for call in code.calls("compile") if isinstance(call.func, ast.Attribute) and _is_keras(call)]
     if len(calls) > 1:
@@ -185,13 +192,16 @@ def compile_keras(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
 
 
 def _objects_of_calls(code: ScriptCode, node: ast.AST | None, methods: Collection[str]) -> set[str]:
-    """Return the source text of the objects whose methods a statement calls, such as `model` in `model.fit(x)`."""
+    """Return the objects whose `methods` a node calls, such as "model" for `model.fit(x)`."""
     calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)] if node is not None else []
     return {code.text(each.value) for each in calls if isinstance(each, ast.Attribute) and each.attr in methods}
 
 
 def compile_torch_model(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that compiles the model whose parameters an optimizer has; empty if it does not apply."""
+    """Return the edit that compiles the model of a training loop.
+
+    This is the only object whose method `parameters` the script calls, usually to make an optimizer.
+    """
     statement = code.statement_at(number)
     loop = step_loop(code, statement) if statement is not None else None
     if loop is None or code.calls("compile", "make_graphed_callables", "CUDAGraph"):
@@ -207,14 +217,17 @@ def compile_torch_model(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def _is_keras(call: ast.Call) -> bool:
-    """Whether `x.compile(...)` may compile a Keras model: it is neither `torch.compile` nor a regular expression."""
+    """Whether a call `x.compile(...)` may compile a Keras model."""
     return isinstance(call.func, ast.Attribute) and last_name(call.func.value) not in ("torch", "re", "regex")
 
 
 def _caller_in_loop(code: ScriptCode, function: Function) -> Function | None:
-    """Return the function itself if a loop calls it, else the function in a loop that calls it."""
+    """Return the function if a loop calls it, else its caller that a loop calls.
+
+    The caller may call the function directly, through other functions, or through a transform such as `jax.grad`.
+    """
     seen = {function}
-    for _ in range(5):  # levels of calls
+    for _ in range(5):  # at most five functions from the loop to `function`
         calls = code.calls(function.name)
         if any(code.loops_around(call) and code.function_around(call) is not function for call in calls):
             return function
@@ -229,7 +242,7 @@ def _caller_in_loop(code: ScriptCode, function: Function) -> Function | None:
 
 
 def _references(code: ScriptCode, function: Function) -> list[ast.Name]:
-    """Return the places that pass a function to another one, as `jax.grad(loss)` does."""
+    """Return the places that use a function by name, such as `loss` in `jax.grad(loss)`."""
     return [node for node in ast.walk(code.tree) if isinstance(node, ast.Name) and node.id == function.name]
 
 
@@ -248,7 +261,10 @@ def compiled_lines(code: ScriptCode, edits: Sequence[Edit]) -> set[int]:
 
 
 def executed_lines(code: ScriptCode, statements: Sequence[ast.stmt]) -> set[int]:
-    """Return the lines of statements, and of the functions of the script that they name, directly or indirectly."""
+    """Return the lines of statements, and of the functions that they may call.
+
+    A function may be called if one of the statements, or another function that may be called, contains its name.
+    """
     pending, seen = list(statements), set[ast.stmt](statements)
     numbers = set[int]()
     while pending:
@@ -262,13 +278,17 @@ def executed_lines(code: ScriptCode, statements: Sequence[ast.stmt]) -> set[int]
 
 
 def is_compiled(function: Function) -> bool:
-    """Whether a decorator compiles a function, also as an argument: `@partial(jax.jit, static_argnums=0)`."""
+    """Whether a decorator compiles a function: `@jax.jit` or, for example, `@partial(jax.jit, ...)`."""
     nodes = [node for decorator in function.decorator_list for node in (decorator, *getattr(decorator, "args", ()))]
     return any(last_name(node) in _COMPILERS for node in nodes)
 
 
 def can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
-    """Whether a function reads no value on the host. JAX also needs functions without branches on arguments."""
+    """Whether a framework can compile a function.
+
+    The function must be neither a method nor a generator, and must read no value on the host. For JAX, it also must not
+    branch on its arguments or assign names of other scopes.
+    """
     nodes = list(ast.walk(function))
     parameters = {argument.arg for argument in function.args.args}
     branches = [node for node in nodes if isinstance(node, ast.If | ast.While | ast.IfExp)]
@@ -281,5 +301,5 @@ def can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
 
 
 def makes_generator(function: Function) -> bool:
-    """Whether a call of a function only makes a generator, which runs the function later."""
+    """Whether a call of a function only makes a generator, without running the body."""
     return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
