@@ -1,4 +1,7 @@
-"""The rule for loops that allocate and free device memory in every step, instead of reusing it."""
+"""The rule for loops that allocate device memory in every step instead of reusing it.
+
+It also warns if PyTorch's allocator failed at first, or if its free memory is in small pieces between tensors.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,11 +27,11 @@ from forebay.doctor.rules.wording import source_text
 
 __all__ = ["examine"]
 
-MIN_REPORTED_SHARE = 0.03  # of a step
-MIN_INACTIVE_SHARE = 0.25  # of the reserved memory; smaller fragmentation is usual
-MIN_RESERVED_SHARE = 0.5  # of the memory of the device; below it, there is room for other tensors
-MIN_SAVED_SHARE = 0.5  # of the time of allocations: the least that a cure saves if some of them may remain
-_FALSE, _TRUE = ("false", "0"), ("true", "1")
+MIN_REPORTED_SHARE = 0.03  # share of a step; the report omits cures that save less
+MIN_INACTIVE_SHARE = 0.25  # share of the reserved memory in free pieces; a smaller share is usual
+MIN_RESERVED_SHARE = 0.5  # share of the device's memory; if PyTorch reserves less, there is room for other tensors
+MIN_SAVED_SHARE = 0.5  # share of the time of allocations that a cure saves at worst, if some allocations may remain
+_FALSE, _TRUE = ("false", "0"), ("true", "1")  # values of environment variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,9 @@ class _Setting:
 
     framework: str
     name: str
-    values: tuple[str, ...]  # in lower case; empty: any value
-    effect: str  # what the framework does without the setting
-    removes_all: bool  # whether no allocation remains without the setting
+    values: tuple[str, ...]  # values with this effect, in lower case; empty if every value has it
+    effect: str  # what the framework does without the variable
+    removes_all: bool  # whether the framework allocates nothing in the loop without the variable
 
 
 _SETTINGS = (
@@ -51,7 +54,7 @@ _SETTINGS = (
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if allocations take a reportable share of a step, else warnings about failures or fragments."""
+    """Yield a finding if allocations are slow, else a warning about retries or fragmentation."""
     device_view = view.device
     allocations = find_allocations(view, device_view) if device_view is not None and view.step_seconds else None
     retries = count_retries(view)
@@ -64,15 +67,15 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _finding(view: CaptureView, allocations: Allocations, retries: int) -> Finding:
-    seconds, emptying = min(allocations.seconds, view.step_seconds), _find_emptying(view)
+    seconds, emptying_line = min(allocations.seconds, view.step_seconds), _find_emptying_line(view)
     calls = f"{allocations.calls:.0f}" if allocations.calls >= 1.5 else f"{allocations.calls:.1f}"
     evidence = f"{calls} calls per step allocate or free device memory, mostly {allocations.function}."
     return Finding(
         rule="allocator",
         title=f"Allocating device memory takes {format_percent(seconds / view.step_seconds)} of a step",
-        line=emptying.line if emptying else allocations.line,
+        line=emptying_line.line if emptying_line else allocations.line,
         seconds=seconds,
-        cures=tuple(_cures(view, seconds, emptying)),
+        cures=tuple(_cures(view, seconds, emptying_line)),
         evidence=(
             f"{evidence} They take {format_seconds(allocations.seconds)}.",
             *([_describe_retries(retries)] if retries else []),
@@ -81,25 +84,25 @@ def _finding(view: CaptureView, allocations: Allocations, retries: int) -> Findi
 
 
 def _warning(view: CaptureView, retries: int) -> Finding:
-    """Build the warning about retries whose cost was not recorded."""
+    """Build the warning about retries of PyTorch's allocator. Their cost was not recorded."""
     return Finding(
         rule="allocator",
         title=f"PyTorch emptied its cache of device memory {format_count(retries, 'time')} in the loop",
         line=None,
         seconds=0.0,
-        cures=tuple(_cures(view, 0.0, _find_emptying(view))),
+        cures=tuple(_cures(view, 0.0, _find_emptying_line(view))),
         evidence=(_describe_retries(retries),),
     )
 
 
 def _is_severe(found: Fragmentation) -> bool:
-    """Whether much of the reserved memory is free, but in pieces between tensors, on a device that is rather full."""
+    """Whether free pieces take a large share of memory on a rather full device."""
     is_full = found.reserved_nbytes >= MIN_RESERVED_SHARE * found.total_nbytes
     return is_full and found.inactive_nbytes >= MIN_INACTIVE_SHARE * found.reserved_nbytes
 
 
 def _fragmentation_warnings(view: CaptureView, found: Fragmentation) -> Iterator[Finding]:
-    """Yield the warning, unless the cure is in place."""
+    """Yield the warning, unless the script already lets segments of memory grow."""
     settings: Mapping[str, str] = view.capture.facts.get("settings") or {}
     if "expandable_segments:true" in _allocator_options(settings):
         return
@@ -130,24 +133,24 @@ def _describe_retries(retries: int) -> str:
     )
 
 
-def _find_emptying(view: CaptureView) -> HostLine | None:
-    """Return the line that empties the cache of PyTorch, if samples of the host show one."""
+def _find_emptying_line(view: CaptureView) -> HostLine | None:
+    """Return the line that empties PyTorch's cache, if samples of the host show one."""
     return next(
         (line for line in host_lines(view) if any(function in EMPTY_CACHE for function, _ in line.functions)), None
     )
 
 
-def _cures(view: CaptureView, seconds: float, emptying: HostLine | None) -> Iterator[Cure]:
-    """Yield the cure that fits: remove what causes the allocations, add a setting, or use equal shapes."""
+def _cures(view: CaptureView, seconds: float, emptying_line: HostLine | None) -> Iterator[Cure]:
+    """Yield one cure: remove the cause, add a setting, or use equal shapes."""
     settings: Mapping[str, str] = view.capture.facts.get("settings") or {}
     framework = _framework(view)
     setting = next((each for each in _SETTINGS if _applies(each, settings, framework)), None)
     if setting is not None:
         code = f"unset {setting.name}   # {setting.effect}"
         yield _cure(f"remove the setting {setting.name}", code, seconds, setting.removes_all)
-    elif emptying is not None:
-        code = fit_removal(view, emptying.line, "empty_cache")
-        code = code or f"# remove this line: {source_text(emptying.line, 'torch.cuda.empty_cache()')}"
+    elif emptying_line is not None:
+        code = fit_removal(view, emptying_line.line, "empty_cache")
+        code = code or f"# remove this line: {source_text(emptying_line.line, 'torch.cuda.empty_cache()')}"
         yield _cure("keep the memory for the next step", code, seconds, True)
     elif framework in _REUSE_CODE and "expandable_segments:true" not in _allocator_options(settings):
         yield _cure("let the framework reuse its memory", _REUSE_CODE[framework], seconds, False)
@@ -174,7 +177,7 @@ def _applies(setting: _Setting, settings: Mapping[str, str], framework: str) -> 
 
 
 def _allocator_options(settings: Mapping[str, str]) -> str:
-    """Return the options of PyTorch's allocator in lower case; newer versions read PYTORCH_ALLOC_CONF."""
+    """Return the options of PyTorch's allocator, from both names of its variable."""
     return (settings.get("PYTORCH_ALLOC_CONF", "") + settings.get("PYTORCH_CUDA_ALLOC_CONF", "")).lower()
 
 
