@@ -77,7 +77,7 @@ def test_validation_arguments_with_a_validation_feed_are_refused(arrays, pipelin
 
 def test_one_feed_for_training_and_validation_is_refused(pipeline):
     feed = pipeline.feed("keras")
-    with pytest.raises(PipelineError, match="Make a second one"):
+    with pytest.raises(PipelineError, match="Make a second feed"):
         make_model().fit(feed, validation_data=feed, verbose=0)
 
 

@@ -1,7 +1,7 @@
 """Validation of the arguments of `fit`, `evaluate` and `predict` with a feed.
 
-Keras silently ignores some arguments. Forebay raises an error instead. Some arguments move `fit`, but not the feed.
-Then Forebay moves the feed too, or warns.
+Keras silently ignores some arguments if its data is a feed. Forebay raises an error for these arguments. Others make
+`fit` start at a later epoch, but do not move the feed. For these, Forebay moves the feed too, or warns.
 """
 
 import warnings
@@ -22,7 +22,8 @@ _ADVICE = {  # argument -> what the user should do instead
     "sample_weight": "Put the weights into the pipeline: from_arrays((x, y, sample_weight)).",
     "batch_size": "Set the batch size in the pipeline: .batch(rows).",
     "shuffle": "Set the order of rows in the pipeline: .shuffle(seed=0) before .batch(), or no .shuffle().",
-    "validation_split": "Keras uses validation_data instead.",  # without it, Keras asks for `__array__` of the feed
+    # This is for calls with validation_data. Without it, Keras fails earlier, because it asks the feed for `__array__`.
+    "validation_split": "Keras uses validation_data instead.",
     "validation_batch_size": "Set the batch size in the pipeline of the validation feed: .batch(rows).",
 }
 
@@ -30,10 +31,10 @@ _ADVICE = {  # argument -> what the user should do instead
 def check_call(
     call: KerasCall, feed: Any, structure: Structure | None, parts: Sequence[Any] | None, *, is_endless: bool
 ) -> None:
-    """Raise an error for a call that Keras would run in another way than intended, or fail to run.
+    """Raise an error for a call that Keras would fail to run, or run in another way than intended.
 
-    `structure` is that of a batch, and `parts` are what Keras gets of it; None if they are unknown before the first
-    batch. `is_endless` says whether the epochs of the feed never end.
+    `structure` is the structure of a batch, and `parts` is the tuple that Keras gets from a batch. Both are None if
+    they are unknown before the first batch. `is_endless` says whether the epochs of the feed never end.
     """
     _refuse_ignored_arguments(call, feed)
     if is_endless:
@@ -60,7 +61,7 @@ def _refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
     if role == "fit" and call.validation_x is feed:
         raise PipelineError(
             "fit() got the same feed as training data and as validation data. A feed has only one position, "
-            "and both uses would move it. Make a second one: pipeline.feed('keras')."
+            "and both uses would move it. Make a second feed: pipeline.feed('keras')."
         )
 
 
@@ -77,16 +78,16 @@ def _refuse_endless_epochs(call: KerasCall, feed: Any) -> None:
     if call.arguments.get(argument) is None:
         raise PipelineError(
             f"{call.method}() would never end, because the pipeline repeats its rows without a count. Pass "
-            f"{argument}=..., or leave out repeat(): each epoch of fit() is the next one of the feed. repeat(n) makes "
-            "one epoch of n passes."
+            f"{argument}=..., or leave out repeat(): each epoch of fit() takes the next epoch of the feed. repeat(n) "
+            "makes one epoch of n passes."
         )
 
 
 def _refuse_missing_targets(call: KerasCall, feed: Any, structure: Structure, parts: Sequence[Any]) -> None:
     """Raise an error if the loss of the model needs targets, and batches have none.
 
-    `parts` is what Keras gets of a batch. A model may compute its loss without targets: with `add_loss`, or in methods
-    of its own, such as `compute_loss`.
+    `parts` is the tuple that Keras gets from a batch. A model needs no targets if it computes its loss with `add_loss`,
+    or in methods of its own, such as `compute_loss`.
     """
     if len(parts) > 1 or call.method == "predict" or getattr(call.model, "loss", None) is None:
         return
@@ -96,26 +97,27 @@ def _refuse_missing_targets(call: KerasCall, feed: Any, structure: Structure, pa
     if structure.kind is dict:
         advice = f"Name a field of {list(structure.keys)}: feed('keras', x=..., y=...)."
     else:
-        advice = "Put them into the pipeline: from_arrays((x, y))."
+        advice = "Put the targets into the pipeline: from_arrays((x, y))."
     loss = _name_of(call.model.loss)
     raise PipelineError(f"{call.method}() needs targets for the loss {loss}, and the feed has none. {advice}")
 
 
 def _replaces(model: Any, name: str) -> bool:
-    """Return whether a model, or its class, has a method of its own instead of the one of Keras."""
+    """Return whether a model, or its class, replaces the method `name` of `keras.Model`."""
     return name in vars(model) or getattr(type(model), name, None) is not getattr(keras.Model, name, None)
 
 
 def first_epoch(call: KerasCall) -> int:
     """Return the epoch at which an unused feed begins: `initial_epoch` of `fit`.
 
-    With `steps_per_epoch`, an epoch of `fit` is not one of the feed. Then warn and return 0.
+    With `steps_per_epoch`, the epochs of `fit` and of the feed differ, so warn and return 0.
     """
     epoch = call.arguments.get("initial_epoch") or 0
     if epoch and call.arguments.get("steps_per_epoch") is not None:
         warnings.warn(
-            f"fit() begins at initial_epoch={epoch}, but the feed at its first row: with steps_per_epoch, an epoch of "
-            "fit() is not one of the feed. Call feed.load_state_dict(state), or feed.set_epoch(0) if this is intended.",
+            f"fit() begins at initial_epoch={epoch}, but the feed begins at its first row: with steps_per_epoch, the "
+            "epochs of fit() and of the feed differ. Call feed.load_state_dict(state). If the feed shall begin at its "
+            "first row, call feed.set_epoch(0).",
             stacklevel=2,
         )
         return 0
@@ -123,12 +125,12 @@ def first_epoch(call: KerasCall) -> int:
 
 
 def warn_of_plain_backup(call: KerasCall) -> bool:
-    """Warn if `fit` got the callback `BackupAndRestore` of Keras itself. Return whether it did."""
+    """Warn if `fit` got Keras's own callback `BackupAndRestore`. Return whether it warned."""
     for callback in _callbacks_of(call):
         if isinstance(callback, keras.callbacks.BackupAndRestore) and not isinstance(callback, FeedBackup):
             warnings.warn(
-                "BackupAndRestore does not restore the position of the feed; after a resume, rows repeat. Use "
-                "feed.backup_and_restore('folder'), with feed the first argument of fit().",
+                "BackupAndRestore does not restore the position of the feed, so rows repeat after a resume. Pass the "
+                "callback feed.backup_and_restore('folder'), where feed is the first argument of fit().",
                 stacklevel=2,
             )
             return True
@@ -136,13 +138,13 @@ def warn_of_plain_backup(call: KerasCall) -> bool:
 
 
 def _callbacks_of(call: KerasCall) -> list[Any]:
-    """Return the callbacks of a call. Keras replaces the argument by a `CallbackList`, with callbacks of its own."""
+    """Return the callbacks of a call, including those that Keras adds to its `CallbackList`."""
     callbacks = call.arguments.get("callbacks")
     return [] if callbacks is None else list(keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)))
 
 
 def _name_of(loss: Any) -> str:
-    """Return the name of a loss; of several losses, their type."""
+    """Return the name of a loss, or the type of the container of several losses."""
     return repr(loss) if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
 
 
