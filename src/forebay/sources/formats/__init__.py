@@ -1,1 +1,1 @@
-"""File formats: each module opens one format as a source."""
+"""Modules such as `npy` and `parquet` open files of one format as a source."""

@@ -1,4 +1,7 @@
-"""The versions of the libraries that decode images, for the keys of caches: the pixels may change with them."""
+"""The versions of the libraries that decode images, for the keys of row caches.
+
+Another version of a library may decode an image to other pixels.
+"""
 
 from contextlib import suppress
 
@@ -8,14 +11,14 @@ __all__ = ["decoder_versions"]
 
 
 def decoder_versions(decoder: str) -> dict[str, str]:
-    """Return the version of each module that a decoder uses; "auto" may use each one that is installed.
+    """Return the version of each module that a decoder uses. "auto" may use all modules.
 
     >>> sorted(decoder_versions("pillow"))
     ['PIL']
     """
     import PIL
 
-    versions = {"PIL": str(PIL.__version__)}  # Pillow decodes the images that the others refuse
+    versions = {"PIL": str(PIL.__version__)}  # Pillow decodes the images that other libraries refuse
     if decoder != "pillow":
         with suppress(ImportError):
             import simplejpeg

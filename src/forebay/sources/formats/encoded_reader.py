@@ -13,21 +13,25 @@ __all__ = ["EncodedReader", "read_small_file"]
 
 ReadBytes: TypeAlias = Callable[[int], bytes | None]  # row number -> content
 
-MAX_CONTENT_NBYTES = 256 * 2**20  # bytes; Pillow decodes longer files, because it does not read them at once
-# Seconds per image. If one thread takes longer, the files are probably on a disk, which needs many threads. A file in
-# the page cache takes 7 us. Reading such files in 16 threads takes 9 times as long as in one thread, because the
-# threads wait for the GIL (docs/measurements.md#jpeg-decoding-on-a-gpu).
+MAX_CONTENT_NBYTES = (
+    256 * 2**20
+)  # bytes; Pillow decodes longer files on the host, because it does not read them as a whole
+# Seconds per image. If one thread takes longer, the files are probably not in the page cache, and several threads read
+# them faster. A file in the page cache takes one thread 7 us. For files in the page cache, 16 threads take 9 times as
+# long as one thread, because they wait for the GIL (docs/measurements.md#jpeg-decoding-on-a-gpu).
 SLOW_READ_SECONDS = 100e-6
 # Without O_NONBLOCK, opening a FIFO would block. Only Windows has O_BINARY.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-PARALLEL_GROUPS = 16  # after a slow group, the decoder threads read this number of groups; then one thread tries again
+PARALLEL_GROUPS = (
+    16  # after a slow group, the decoder threads read this number of groups; then one thread is tried again
+)
 
 
 class EncodedReader:
     """Reads the images of a group in the calling thread, or in all decoder threads.
 
-    The decoder threads read some groups after a group that the calling thread read slowly. Several threads may use this
-    class. They may overwrite each other's counts, which changes only how the next group is read.
+    After a group that the calling thread read slowly, the decoder threads read the next `PARALLEL_GROUPS` groups.
+    Several threads may call `read`. They may overwrite each other's counts, which changes only how groups are read.
     """
 
     def __init__(self, read_bytes: ReadBytes) -> None:
@@ -35,7 +39,7 @@ class EncodedReader:
         self._parallel_groups = 0  # number of the next groups that the decoder threads read
 
     def read(self, numbers: Sequence[int]) -> list[bytes | None]:
-        """Return the content of each image; None for images that only the decoder of the host may read."""
+        """Return the encoded image of each row; None where only the host may decode."""
         if self._parallel_groups:
             self._parallel_groups -= 1
             return self._read_in_parallel(numbers)
@@ -56,9 +60,9 @@ class EncodedReader:
 
 
 def read_small_file(path: Path) -> bytes | None:
-    """Return the content of a file; None if it is huge, missing, not a regular file, or cannot be read.
+    """Return the content of a file; None if it is huge, not regular or unreadable.
 
-    This calls the operating system directly, because `open` takes twice as long.
+    This function calls the operating system directly, because `open` takes twice as long.
     """
     try:
         descriptor = os.open(path, _OPEN_FLAGS)

@@ -40,13 +40,13 @@ __all__ = [
 
 EncodedImage: TypeAlias = Path | bytes  # a file, or the content of a file
 
-# Formats that Forebay decodes, whatever the suffix of a file. Pillow knows more formats, but these are rare in
-# datasets. Some of them are dangerous in untrusted files: Pillow starts Ghostscript to decode EPS.
+# Formats that Forebay decodes, whatever the suffix of a file. The other formats of Pillow are rare in datasets. Some of
+# them are dangerous in untrusted files: Pillow starts Ghostscript to decode EPS.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels of the array -> Pillow mode
-# Pillow mode -> channels of the array, for modes with at most 8 bits per channel. uint8 cannot hold the others.
+# Pillow mode -> channels of the array, for modes with at most 8 bits per channel, which fit in uint8.
 _CHANNELS = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "LA": 4, "PA": 4, "RGBA": 4}
-# EXIF orientation -> how Pillow turns the image upright. 1 needs no turn.
+# EXIF orientation -> how Pillow turns the image upright. Orientation 1 is upright.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -58,21 +58,21 @@ _TURNS = {
 }
 
 # Pixels of an image. Only one thread at a time decodes an image with more pixels, because Pillow may need 8 bytes of
-# memory for each pixel.
+# memory for each pixel, 128 MiB at this limit.
 _LARGE_PIXELS = 1 << 24
 _large_image_lock = threading.Lock()
-_TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 322, 323  # of TIFF
+_TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 322, 323  # tag numbers of TIFF
 
 
 class ImageDecoder:
-    """Decodes images to uint8 arrays of one shape: height, width, channels. Several threads may use it.
+    """Decodes images to uint8 arrays of shape (height, width, channels). Thread-safe.
 
     All images must have the size and the channels of the first image, unless the options convert them. `name` is the
     name of an image in error messages.
     """
 
     def __init__(self, name: str, first: EncodedImage, options: ImageOptions, note: str = "") -> None:
-        """`note` is added to the decision."""
+        """Read size and channels of the image `first`. `note` is appended to the decision."""
         options.validate()
         self._lock, self._pillow_images = threading.Lock(), 0
         self._first_name, self._options, self._note = name, options, note
@@ -96,7 +96,7 @@ class ImageDecoder:
 
     @property
     def takes_nearest(self) -> bool:
-        """Whether each pixel of a row is the nearest pixel of the image. Otherwise, a filter computes it."""
+        """Whether a resize copies the nearest pixels instead of averaging pixels."""
         return self._options.interpolation == "nearest" and self._options.size is not None
 
     def encoded_images(self, read: Callable[[Rows], list[bytes | None]]) -> EncodedImages:
@@ -116,7 +116,7 @@ class ImageDecoder:
         )
 
     def identify(self) -> tuple[Any, ...]:
-        """Return what the pixels depend on, apart from the file."""
+        """Return what the pixels depend on besides the file, for a cache key."""
         decoder = self.decision.choice
         return decoder, self._options, self._shape, decoder_versions(decoder)
 
@@ -139,11 +139,11 @@ class ImageDecoder:
 
     def _decode_with_pillow(self, name: str, encoded: EncodedImage, out: Array) -> None:
         if not self._decode_unless_large(name, encoded, out, limit=_LARGE_PIXELS):
-            with limit_memory(_LARGE_PIXELS + 1):  # the pixels stay in memory until this call returns
+            with limit_memory(_LARGE_PIXELS + 1):  # one image at a time: its pixels stay in memory during the call
                 self._decode_unless_large(name, encoded, out, limit=math.inf)
 
     def _decode_unless_large(self, name: str, encoded: EncodedImage, out: Array, *, limit: float) -> bool:
-        """Decode an image and return True, or return False if it has more pixels than `limit`."""
+        """Decode an image unless it has more pixels than `limit`. Return whether it was decoded."""
         with open_encoded(name, encoded) as image:
             if _count_pixels(image) > limit:
                 return False
@@ -157,7 +157,7 @@ class ImageDecoder:
             self._validate(name, image)
         image.load()
         loaded = self._turn_upright(image)
-        self._validate(name, loaded)  # Pillow before 11 rotates a TIFF file with an orientation when it loads it
+        self._validate(name, loaded)  # Pillow before version 11 turns a TIFF image when it loads the pixels
         converted = loaded if loaded.mode == _MODES[channels] else loaded.convert(_MODES[channels])
         if converted.size != (width, height) or self._options.short_side is not None:
             converted = self._resize(converted)
@@ -168,7 +168,7 @@ class ImageDecoder:
         return image.resize((self._shape[1], self._shape[0]), method, self._source_box(image))
 
     def _take_nearest(self, pixels: Array) -> Array:
-        """Return the row of an upright image, a uint8 array, whose pixels are the nearest ones."""
+        """Return the pixels of an upright image, resized to a row with interpolation="nearest"."""
         image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
         return np.asarray(self._resize(image)).reshape(self._shape)
 
@@ -181,7 +181,7 @@ class ImageDecoder:
         return turned
 
     def _source_box(self, image: Any) -> tuple[float, float, float, float] | None:
-        """Return left, top, right and bottom of the part that becomes the row; None for the whole image."""
+        """Return (left, top, right, bottom) of the part to resize; None for the whole image."""
         if self._options.resize == "stretch":
             return None
         top, left, _, _ = find_source_box((image.height, image.width), self._shape[:2], self._options.short_side)
@@ -247,7 +247,7 @@ def is_image(data: bytes) -> bool:
 
 @contextmanager
 def limit_memory(pixels: int) -> Iterator[None]:
-    """Let only one thread at a time decode a large image. Decode smaller images without a wait."""
+    """Let only one thread at a time decode an image of more than `_LARGE_PIXELS`."""
     if pixels <= _LARGE_PIXELS:
         yield
         return
@@ -259,13 +259,13 @@ def limit_memory(pixels: int) -> Iterator[None]:
 
 
 def _return_free_memory() -> None:
-    """Return free memory to the operating system. Otherwise glibc keeps it for the next image of the same thread."""
+    """Return free memory, which glibc would keep for this thread, to the operating system."""
     with suppress(AttributeError, OSError, TypeError):  # other C libraries have no malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _renew_lock() -> None:
-    """Replace the lock in a forked process, because a thread that does not exist there may hold it."""
+    """Replace the lock in a forked process: a thread of the parent may hold it."""
     global _large_image_lock
     _large_image_lock = threading.Lock()
 
@@ -275,12 +275,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def max_pixels() -> float:
-    """Return the most pixels that an image may have. All decoders check the header before they allocate memory."""
+    """Return Pillow's limit on the pixels of an image; infinity if it has none."""
     return Image.MAX_IMAGE_PIXELS or math.inf
 
 
 def read_orientation(image: Any) -> int:
-    """Return the EXIF orientation of an open image, from 1 (upright) to 8; 1 if there is none."""
+    """Return the EXIF orientation of an open image: 1 (upright or missing) to 8."""
     try:
         value = image.getexif().get(ExifTags.Base.Orientation, 1)
     except Exception:  # programs that show images ignore a damaged EXIF block, too
@@ -301,15 +301,15 @@ def _count_pixels(image: Any) -> int:
 
 @cache
 def _installed_formats() -> tuple[str, ...]:
-    """Return the formats in `_FORMATS` that this version of Pillow knows. AVIF is new in Pillow 11.3."""
+    """Return the `_FORMATS` of this Pillow version. AVIF is new in version 11.3."""
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
 def _refuse_long_values(name: str, image: Any) -> None:
-    """Raise SourceError if an opened image has 16 bits for each channel, and Pillow would drop the lower 8.
+    """Raise SourceError if Pillow would drop the lower 8 of 16 bits of each channel.
 
-    The header says so, which Pillow has read: "RGB;16B" is a raw mode of PNG and TIFF, and PPM has a largest value.
+    Pillow stores the raw mode of PNG and TIFF, such as "RGB;16B", and the largest value of PPM, in `image.tile`.
     """
     for tile in image.tile[:1]:
         arguments = tile[3] if isinstance(tile[3], tuple) else (tile[3],)

@@ -1,4 +1,7 @@
-"""Labels of image files: from the names of their folders, from a manifest, or from a function."""
+"""Labels of images as numbers: from folder names, from a manifest or from a function.
+
+A manifest is a .csv or .parquet file with the columns `file` and `label`.
+"""
 
 import csv
 import os
@@ -24,32 +27,37 @@ __all__ = [
     "validate_label",
 ]
 
-# "folder", the path of a manifest, or a function that returns the number or the class name of a file.
+# "folder", the path of a manifest, or a function from the path of a file to its number or class name. For files that
+# contain images: also the name of a column, such as a feature or the extension of members.
 ImageLabel: TypeAlias = str | Path | Callable[[Path], int | str]
 _LABEL_DTYPE = np.dtype(np.int64)
 _MANIFEST_COLUMNS = ("file", "label")
-_MAX_LABEL_LENGTH = 1000  # characters
+_MAX_LABEL_LENGTH = 1000  # characters; a longer text is probably no class name
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedLabels:
-    """Labels as numbers. An image has no label if its class is not in the `class_names` of the user."""
+    """Labels as numbers.
 
-    kept: Sequence[int]  # positions of the images that have a label
-    numbers: Array  # int64, one for each of these images
+    An image is left out if its class is not in the `class_names` of the user.
+    """
+
+    kept: Sequence[int]  # positions of the images that are not left out
+    numbers: Array  # int64, one for each kept image
     class_names: tuple[str, ...]  # of the labels 0, 1, ...; empty if the labels were numbers
-    left_out: int = 0  # number of images without a label
+    left_out: int = 0  # number of images that are left out
 
 
 def number_labels(names: Sequence[Any], found: Sequence[Any], class_names: Sequence[str] | None) -> NumberedLabels:
-    """Return the labels `found` as numbers. `names` are the names of the images in error messages.
+    """Convert the labels `found` to numbers.
 
     Class names are numbered in sorted order, or in the order of `class_names`. Labels that are numbers stay unchanged.
+    `names` are the names of the images in error messages.
     """
     if all(isinstance(value, int) for value in found):
         if class_names is not None:
-            raise SpecError("class_names= numbers class names, but these labels are numbers. Omit class_names=.")
+            raise SpecError("class_names= gives numbers to class names, but the labels are numbers. Omit class_names=.")
         return NumberedLabels(range(len(found)), _as_int64(found), ())
     _validate_class_names(names, found, class_names)
     classes = tuple(sorted(set(found)) if class_names is None else class_names)
@@ -71,12 +79,15 @@ def find_file_labels(paths: Sequence[Path], label: ImageLabel) -> list[Any]:
 
 
 def validate_label(name: object, value: Any) -> int | str:
-    """Return the label that the user's function returned for an image. Raise SpecError for a wrong type."""
+    """Return `value`, the result of the user's function, as an int or str.
+
+    Raise SpecError if it is neither. `name` is the name of the image in the message.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, int | np.integer):
         return int(value)
-    raise SpecError(f"the label of {name} is {value!r}. Return an integer or the name of its class from label=.")
+    raise SpecError(f"the label of {name} is {value!r}. Return an integer or the name of a class from label=.")
 
 
 def _validate_class_names(names: Sequence[Any], found: Sequence[Any], class_names: Sequence[str] | None) -> None:
@@ -109,7 +120,10 @@ def _as_int64(labels: Sequence[int]) -> Array:
 
 
 def _look_up(paths: Sequence[Path], manifest: Path) -> list[Any]:
-    """Return the label of each file from a manifest, whose file names are relative to its folder."""
+    """Return the label of each file from a manifest.
+
+    File names in the manifest are relative to its folder.
+    """
     folder, labels = manifest.absolute().parent, dict[str, Any]()
     for file, value in _read_manifest(manifest):
         key = os.path.normpath(folder / file)
@@ -128,10 +142,10 @@ def _look_up(paths: Sequence[Path], manifest: Path) -> list[Any]:
 
 
 def parse_numbers(labels: Sequence[Any]) -> list[Any]:
-    """Return the labels as integers if all of them are written as integers, without leading zeros; else as texts.
+    """Return all labels as integers if possible, else all labels as texts.
 
-    Raise SpecError if all of them are numbers, but one is not written as an integer, such as '0.5': numbers are not
-    class names.
+    A text such as '07' is no integer, because Python prints 7 without the zero. Raise SpecError if all labels are
+    numbers, and one of them, such as '0.5', is no integer: such numbers are no class names.
     """
     non_integers = [value for value in labels if isinstance(value, str) and not _is_integer(value)]
     if non_integers and all(isinstance(value, int) or _is_finite(value) for value in labels):
@@ -145,7 +159,7 @@ def parse_numbers(labels: Sequence[Any]) -> list[Any]:
 
 
 def decode_label(image: str, data: bytes) -> str:
-    """Return the text of a label. `image` is the name of its image in error messages."""
+    """Decode the text of a label. Error messages name its image by `image`."""
     try:
         text = data.decode().strip()
     except UnicodeDecodeError:
@@ -174,7 +188,7 @@ def _is_finite(text: str) -> bool:
 
 
 def _is_plain_integer(text: str) -> bool:
-    """Return whether a text is an integer as Python prints it: without leading zeros, plus sign or underscores."""
+    """Return whether a text is an integer without leading zeros, plus sign or underscores."""
     try:
         return str(int(text)) == text.strip()
     except ValueError:
@@ -182,7 +196,7 @@ def _is_plain_integer(text: str) -> bool:
 
 
 def _read_manifest(manifest: Path) -> list[tuple[str, Any]]:
-    """Return file name and label of each line of a manifest."""
+    """Return (file name, label) for each line of a manifest."""
     suffix = manifest.suffix.lower()
     if suffix != ".csv" and suffix not in _PARQUET_SUFFIXES:
         raise SpecError(
@@ -199,7 +213,7 @@ def _read_manifest(manifest: Path) -> list[tuple[str, Any]]:
     for file, value in zip(files, labels, strict=True):
         if not isinstance(file, str) or not isinstance(value, str | int):
             raise SourceError(
-                f"{manifest} has the line {file!r}, {value!r}. Pass a file name, and an integer or a class name."
+                f"{manifest} has the line {file!r}, {value!r}. Write a file name, and an integer or a class name."
             )
         if isinstance(value, str) and not value.strip():
             raise SourceError(f"{manifest} has no label for {file!r}. Add it, or remove the line.")
@@ -233,4 +247,6 @@ def _read_parquet(manifest: Path) -> list[list[Any]]:
 def _validate_columns(manifest: Path, names: Sequence[str]) -> None:
     for column in _MANIFEST_COLUMNS:
         if column not in names:
-            raise SourceError(f"{manifest} has no column {column!r}. It has {', '.join(map(repr, names)) or 'none'}.")
+            raise SourceError(
+                f"{manifest} has no column {column!r}. It has {', '.join(map(repr, names)) or 'none'}. Add the column."
+            )

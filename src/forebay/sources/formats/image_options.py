@@ -20,13 +20,13 @@ class ImageOptions:
 
     size: tuple[int, int] | None = None  # height and width; None: all images must have the size of the first
     channels: int | None = None  # 1, 3 or 4; None: all images must have the channels of the first
-    resize: str = "stretch"  # "crop" keeps the aspect ratio, and cuts off what exceeds the size at both ends
-    upright: bool = False  # whether to apply the EXIF orientation
-    short_side: int | None = None  # for "crop": the length of the shorter side before the crop; None: it just fits
-    interpolation: str = "bilinear"  # "nearest" makes no new values, as masks of class numbers need it
+    resize: str = "stretch"  # "stretch" changes the aspect ratio; "crop" keeps it, and cuts off both ends of an axis
+    upright: bool = False  # whether to turn images upright by their EXIF orientation
+    short_side: int | None = None  # for "crop": length of the shorter side before the crop; None: the least possible
+    interpolation: str = "bilinear"  # "nearest" copies pixels and averages none, for masks of class numbers
 
     def __post_init__(self) -> None:
-        """Make a tuple of a size that is an array or a list. `validate` refuses a wrong one."""
+        """Convert a valid `size`, such as a list, to a tuple. `validate` refuses invalid sizes."""
         if _is_size(self.size):
             height, width = self.size  # type: ignore[misc]  # `_is_size` has checked it
             object.__setattr__(self, "size", (int(height), int(width)))
@@ -52,8 +52,8 @@ class ImageOptions:
     def _validate_short_side(self, short_side: Any) -> None:
         if type(short_side) is not int or self.resize != "crop" or self.size is None or short_side < max(self.size):
             raise SpecError(
-                f"short_side={short_side!r} with size={self.size!r} and resize={self.resize!r}: pass an integer of at "
-                "least both numbers of size=, and resize='crop'."
+                f"short_side={short_side!r} does not fit size={self.size!r} and resize={self.resize!r}. Pass an "
+                "integer that is at least as large as both numbers of size=, and resize='crop'."
             )
 
 

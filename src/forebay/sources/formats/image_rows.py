@@ -1,4 +1,4 @@
-"""The encoded images of a source, one for each row: image files, or images inside other files."""
+"""The encoded images of a source: image files, or images inside other files."""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -23,9 +23,9 @@ __all__ = ["ContainedImages", "ContainerOptions", "ImageContainer", "ImageFiles"
 
 
 class ImageRows(ABC):
-    """The encoded images of all rows. Several threads read at the same time."""
+    """The encoded images of a source, one per row. Several threads may read them."""
 
-    shuffle_blocks: ShuffleBlocks | None = None  # see `AbstractSource`
+    shuffle_blocks: ShuffleBlocks | None = None  # for a shuffle; None if it may read images in any order
     decisions: Sequence[Decision] = ()  # how the images are read, for `explain()`
 
     @abstractmethod
@@ -33,39 +33,40 @@ class ImageRows(ABC):
 
     @abstractmethod
     def describe(self, number: int) -> str:
-        """Return the name of an image in error messages."""
+        """Return the name of image `number` in error messages."""
 
     @abstractmethod
     def read(self, number: int) -> EncodedImage:
-        """Return the bytes of an image, or the path of its file."""
+        """Return the bytes of image `number`, or the path of its file."""
 
     def read_bytes(self, number: int) -> bytes | None:
-        """Return the bytes of an image for a decoder on a device.
+        """Return the bytes of image `number` for a decoder on a device.
 
-        Return None for an image that only the decoder of the host may read or refuse, such as a huge file. The host
-        then calls `read`.
+        Return None for an image that the device must not decode, such as a huge file. The host then calls `read`, and
+        decodes the image or raises an error.
         """
         encoded = self.read(number)
         return encoded if isinstance(encoded, bytes) else None
 
     @abstractmethod
     def read_labels(self, label: ImageLabel) -> tuple[list[Any], tuple[str, ...]]:
-        """Return the label of each image, an integer or a class name, and the names of the labels 0, 1, ...
+        """Return the label of each image, and the class names that the files store.
 
-        The names are those that the files store; empty if they store none.
+        A label is an integer or a class name. The stored class names are those of the labels 0, 1, ...; the tuple is
+        empty if the files store none.
         """
 
     @abstractmethod
     def keep(self, numbers: Sequence[int]) -> None:
-        """Remove all other images."""
+        """Remove all images except those with these numbers."""
 
     @abstractmethod
     def identify(self) -> Any:
-        """Return values that differ if the images differ."""
+        """Return values that differ if the images differ, for the key of a row cache."""
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of memory for parts of files that were decompressed."""
+        """Bytes of memory that decompressed parts of files occupy now."""
         return 0
 
     def close(self) -> None:
@@ -111,13 +112,13 @@ class ImageFiles(ImageRows):
 class ContainerOptions:
     """How to open files that contain images. All files of a source share the cache."""
 
-    column: str | None  # the column that has the images; None if the file has only one such column
-    budget: HeldBudget
+    column: str | None  # the column that has the images; None if the file has only one column with images
+    budget: HeldBudget  # for decompressed parts of files
     cache: PartCache[Any]  # decompressed parts of files
 
     @classmethod
     def of(cls, column: str | None, max_held_nbytes: int | None) -> "ContainerOptions":
-        """Return the options for the arguments of `from_images`."""
+        """Return the options for these arguments of `from_images`."""
         budget = HeldBudget.of(max_held_nbytes)
         return cls(column, budget, PartCache(budget.cached_nbytes))
 
@@ -127,25 +128,25 @@ class ImageContainer(ABC):
 
     path: Path
     chunk_policy: ChunkPolicy = ChunkPolicy()  # rows that must be decompressed together
-    held_nbytes: int = 0  # memory for a file that is decompressed as a whole
+    held_nbytes: int = 0  # bytes of memory of a file that is decompressed as a whole
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def describe(self, number: int) -> str:
-        """Return the name of an image in error messages."""
+        """Return the name of image `number` in error messages."""
 
     @abstractmethod
     def read(self, number: int) -> bytes:
-        """Return the bytes of an image."""
+        """Return the bytes of image `number`."""
 
     @abstractmethod
     def read_labels(self, label: ImageLabel) -> Sequence[Any]:
-        """Return the label of each image: an integer, or a text that may be an integer or a class name."""
+        """Return each image's label: an integer, a class name, or an integer as text."""
 
     def read_class_names(self, label: ImageLabel) -> tuple[str, ...]:
-        """Return the names of the labels 0, 1, ... if the file stores them; else an empty tuple."""
+        """Return the stored names of the labels 0, 1, ...; empty if there are none."""
         return ()
 
     def close(self) -> None:
@@ -207,13 +208,13 @@ class ContainedImages(ImageRows):
         for names, container in zip(found, self._containers, strict=True):
             if names != found[0]:
                 raise SourceError(
-                    f"{container.path} stores other class names than {self._paths[0]}. Write both with the same names, "
-                    "or open them in two pipelines."
+                    f"{container.path} stores other class names than {self._paths[0]}. Write both files with the same "
+                    "names, or open them in two pipelines."
                 )
         return found[0]
 
     def _locate(self, number: int) -> tuple[ImageContainer, int]:
-        """Return the container of an image, and the number of the image in it."""
+        """Return the container of image `number`, and the number of the image in it."""
         containers = self._containers
         if not containers:
             raise SourceError(f"{self._paths[0]} is closed. Open it again to read from it.")
@@ -225,7 +226,8 @@ class ContainedImages(ImageRows):
 def read_name_labels(label: ImageLabel, names: Sequence[str], read_texts: Callable[[str], Sequence[str]]) -> list[Any]:
     """Return the labels of images that have names, such as members of an archive.
 
-    `label` is "folder", a function of a path, or the argument for `read_texts`, such as the extension of members.
+    With the `label` "folder", the label of an image is the folder in its name. A function gets each name as a path. Any
+    other `label`, such as the extension of members, is passed to `read_texts`, which returns the labels.
     """
     if callable(label):
         return [validate_label(name, label(Path(name))) for name in names]
@@ -237,5 +239,5 @@ def read_name_labels(label: ImageLabel, names: Sequence[str], read_texts: Callab
 def _folder_of(name: str) -> str:
     folder = Path(name).parent.name
     if not folder:
-        raise SourceError(f"{name!r} has no folder in its name. Pass a function as label=, or other labels.")
+        raise SourceError(f"{name!r} has no folder in its name. Pass a function of the name as label=.")
     return folder

@@ -1,7 +1,8 @@
-"""Images as a source: image files, or images inside other files (`image_containers`). One image is one row.
+"""A source of images: a row is a decoded image, with its label if any.
 
-Opening reads only the header of the first image that has one. A decoder thread decodes an image when its row is
-gathered, and then compares its size and channels with that image.
+The images are files, or are inside other files such as Parquet files (`image_containers`). When Forebay opens the
+source, the first image determines the size and the channels of all rows, unless options set them. Decoder threads
+decode an image when a feed gathers its row, and raise SourceError if its size or its channels differ.
 """
 
 import os
@@ -33,14 +34,16 @@ from forebay.sources.formats.jpeg_decode import make_image_decoder
 __all__ = ["ImageSource", "ImageColumns", "open_image", "open_labelled_images"]
 
 
-# Images at the beginning of a source that may all be damaged if damaged images are skipped.
+# Images. If the first 100 images are all damaged, opening the source fails even with an error limit: the path is
+# probably wrong.
 MAX_DAMAGED_AT_START = 100
 
 
 class _ImageOpener:
-    """Opens one image, or many images as one source (see `MultiFileOpener`).
+    """Opens one image file, or many image files as one source.
 
-    A file is only one row, so one source per file would be too slow.
+    `open_many` makes this a `MultiFileOpener`. Otherwise Forebay would make a source for each file, and so for each
+    row, which would be slow.
     """
 
     def __call__(
@@ -58,8 +61,9 @@ class _ImageOpener:
 
         Gray images have 1 channel, color images 3, images with transparency 4. All files must have the size and the
         channels of the first file, unless an option converts them: `size=(height, width)` resizes images, and
-        `channels=1`, `3` or `4` converts channels. An animation becomes its first frame. Orientation tags are ignored.
-        `decoder="simplejpeg"` decodes JPEG files faster, with slightly different pixels if it resizes them.
+        `channels=1`, `3` or `4` converts channels. Only the first frame of an animation is decoded. The EXIF
+        orientation is ignored. `decoder="simplejpeg"` decodes JPEG files faster, with slightly different pixels if it
+        resizes them.
         """
         return self.open_many([path], spec=spec, size=size, channels=channels, decoder=decoder)
 
@@ -88,13 +92,13 @@ open_image = _ImageOpener()
 
 @dataclass(frozen=True, slots=True)
 class ImageColumns:
-    """Where the images and their labels are, how Forebay numbers the labels, and how many images may be damaged."""
+    """The options of `from_images` about columns, labels and damaged images."""
 
     column: str | None = None  # the column that has the images, for files that contain images
-    label: ImageLabel | None = None
-    class_names: Sequence[str] | None = None
-    max_held_nbytes: int | None = None  # for decompressed parts of files that contain images
-    error_limit: ErrorLimit | None = None  # how many images may be damaged; None: none
+    label: ImageLabel | None = None  # where the labels are; None: the rows have no labels
+    class_names: Sequence[str] | None = None  # the order of the class numbers; images of other classes are left out
+    max_held_nbytes: int | None = None  # budget for decompressed parts of files that contain images
+    error_limit: ErrorLimit | None = None  # how many images may be damaged; None: a damaged image is an error
 
     def validate(self) -> None:
         """Raise SpecError for an argument of a wrong type."""
@@ -108,7 +112,7 @@ class ImageColumns:
 
 
 def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColumns, decoder: str) -> "ImageSource":
-    """Open images as a source of rows `{"image": ..., "label": ...}`; without a label, of rows `{"image": ...}`."""
+    """Open images as a source of rows `{"image": ..., "label": ...}`; without labels, `{"image": ...}`."""
     options.validate()
     columns.validate()
     if has_url(paths):
@@ -128,9 +132,9 @@ def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColu
 
 
 def _find_lmdb_files(paths: Paths) -> list[PathName]:
-    """Replace the folder of an LMDB environment by its file."""
+    """Return the paths, with the folder of an LMDB file replaced by the file."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = [Path(os.path.expanduser(path)) / "data.mdb" for path in listed]  # noqa: PTH111 - as `expand_paths` does
+    files = [Path(os.path.expanduser(path)) / "data.mdb" for path in listed]  # noqa: PTH111 - Path.expanduser may raise
     return [file if file.is_file() else path for file, path in zip(files, listed, strict=True)]
 
 
@@ -168,12 +172,15 @@ def _open_rows(files: list[Path], columns: ImageColumns) -> ImageRows:
 
 
 def _read_labels(rows: ImageRows, columns: ImageColumns) -> NumberedLabels | None:
-    """Return the labels of the images, and remove the images whose class is not in `class_names`."""
+    """Return the labels of the images as numbers, or None without `columns.label`.
+
+    Remove the images whose class is not in `columns.class_names` from `rows`.
+    """
     class_names = columns.class_names
     if columns.label is None:
         if class_names is not None:
             raise SpecError(
-                "class_names= needs labels. Pass label=, too: 'folder', a manifest, a function or a column."
+                "class_names= needs labels. Also pass label=: 'folder', a manifest, a function or a column."
             )
         return None
     found, stored_names = rows.read_labels(columns.label)
@@ -185,7 +192,7 @@ def _read_labels(rows: ImageRows, columns: ImageColumns) -> NumberedLabels | Non
 
 
 class ImageSource(AbstractSource):
-    """A source of images with one size and number of channels, and with labels if the images have them."""
+    """A source of decoded images of one shape, with their labels if they have any."""
 
     immutable = decodes_rows = True
 
@@ -251,7 +258,7 @@ class ImageSource(AbstractSource):
         raise_unreadable(failed)
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
-        """Return some leaves. Labels need no decoding."""
+        """Return the leaves with these numbers. Decode images only if leaf 0 is requested."""
         if 0 in leaves or self._labels is None:
             return super().gather_leaves(leaves, rows)
         return [self._labels.numbers[rows] for _ in leaves]
@@ -263,12 +270,12 @@ class ImageSource(AbstractSource):
         self._decoder.decode(self._rows.describe(number), self._rows.read(number), out)
 
     def _read_encoded(self, rows: Rows) -> list[bytes | None]:
-        """Return the content of the image of each row; None for files that only the decoder of the host may read."""
+        """Return the encoded image of each row; None where only the host may decode."""
         return self._encoded_reader.read(row_numbers(rows))
 
 
 class _RowNames(Sequence[str]):
-    """The names of all images in error messages, made on demand."""
+    """The names of all images in error messages, each made when it is needed."""
 
     def __init__(self, rows: ImageRows) -> None:
         self._rows = rows
@@ -288,12 +295,12 @@ def _identify_images(rows: ImageRows, labels: NumberedLabels | None, decoder: Im
 
 
 def _is_damage(error: SourceError) -> bool:
-    """Return whether an image cannot be decoded. A file that changed, and too little memory, are other errors."""
+    """Return whether the image is damaged, rather than its file changed or memory short."""
     return not isinstance(error, SourceChangedError) and not isinstance(error.__cause__, MemoryError)
 
 
 def _read_undamaged(rows: ImageRows, number: int) -> bytes | None:
-    """Return the bytes of an image for a device; None if they cannot be read. The host then finds the error."""
+    """Return an image's bytes; None if reading fails, so that the host reports the error."""
     try:
         return rows.read_bytes(number)
     except SourceError:
@@ -303,9 +310,10 @@ def _read_undamaged(rows: ImageRows, number: int) -> bytes | None:
 def _make_decoder(
     rows: ImageRows, options: ImageOptions, decoder: str, error_limit: ErrorLimit | None = None
 ) -> ImageDecoder:
-    """Return a decoder. The first image determines the size and the channels, unless the options set them.
+    """Return a decoder for the size and the channels of the first image.
 
-    With an error limit, it is the first image whose header can be read.
+    `options` may set another size or number of channels. With an error limit, damaged images at the beginning are
+    ignored.
     """
     first_error: SourceError | None = None
     for number in range(1 if error_limit is None else min(len(rows), MAX_DAMAGED_AT_START)):

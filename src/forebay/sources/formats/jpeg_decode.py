@@ -1,12 +1,12 @@
 """Decoding of JPEG images with simplejpeg (libjpeg-turbo), and resizing with OpenCV, `pixel_resize` or Pillow.
 
-libjpeg-turbo decodes at n/8 of the size, which takes less time for large images and removes frequencies that the
-resized image cannot show. All three libraries release the GIL. OpenCV is fast, but no extra installs it, because its
-package contains FFmpeg, which has the LGPL. `docs/measurements.md#jpeg-decoding` has the alternatives.
-Milliseconds for a 500 x 375 JPEG of 55 KB to 224 x 224, one core (aarch64), 2026-11-18:
+libjpeg-turbo can decode at n/8 of the size. This takes less time for large images, and removes frequencies that the
+resized image cannot show. simplejpeg and OpenCV release the GIL. OpenCV resizes fastest, but no extra of Forebay
+installs it, because its package contains FFmpeg, whose license is the LGPL. Milliseconds for a 500 x 375 JPEG of 55 KB
+to 224 x 224 on one core (`docs/measurements.md#jpeg-decoding`):
 
-decode      simplejpeg 1.30 (at 5/8: 1.36), OpenCV 1.35, Pillow 2.07 (with `draft`: 1.50)
-resize      OpenCV linear 0.10, exact linear 0.56, area 0.80; Pillow box 0.81, bilinear 1.22; all from 5/8 of the size
+decode      simplejpeg 1.30 (at 5/8 of the size: 1.36), OpenCV 1.35, Pillow 2.27 (with `draft`: 1.51)
+resize      OpenCV linear 0.10, exact linear 0.56, area 0.81; Pillow box 0.82, bilinear 1.23; all from 5/8 of the size
 """
 
 from collections.abc import Callable
@@ -36,8 +36,8 @@ _DECODERS = ("auto", "pillow", "simplejpeg", "opencv", "nvjpeg")
 _INSTALLS = {"cv2": "opencv-python-headless", "simplejpeg": "'forebay[images]'"}  # module -> what pip installs
 _JPEG_START = b"\xff\xd8"
 _COLORSPACES = {1: "GRAY", 3: "RGB", 4: "RGBA"}  # channels of the array -> name in simplejpeg
-_INKS = ("CMYK", "YCCK")  # color spaces that libjpeg-turbo converts without the inversion that Adobe's files need
-# EXIF orientation -> how to turn an array upright. 1 needs no turn.
+_INKS = ("CMYK", "YCCK")  # Pillow decodes these: libjpeg-turbo does not invert the colors of Adobe's files
+# EXIF orientation -> how to turn an array upright. Orientation 1 is upright.
 _TURNS: dict[int, Callable[[Array], Array]] = {
     2: lambda image: image[:, ::-1],
     3: lambda image: image[::-1, ::-1],
@@ -47,17 +47,18 @@ _TURNS: dict[int, Callable[[Array], Array]] = {
     7: lambda image: image[::-1, ::-1].swapaxes(0, 1),
     8: lambda image: image[:, ::-1].swapaxes(0, 1),
 }
-_SCAN_MARKER, _APP1_MARKER = 0xDA, 0xE1  # of JPEG: the pixels begin; EXIF or XMP data
+_SCAN_MARKER, _APP1_MARKER = 0xDA, 0xE1  # second bytes of JPEG markers: of the pixels; of EXIF or XMP data
 _MARKERS_WITHOUT_LENGTH = (0x01, *range(0xD0, 0xD9))
-# Pixels. Images with a shorter side are decoded at full size: the last pixel of a scaled image covers fewer pixels of
-# the original, which is visible in small images.
+# Pixels. An image with a shorter side is decoded at full size. At a smaller scale, the last pixel of a line would cover
+# fewer pixels of the original than the other pixels, which is visible in small images.
 _MIN_SCALED = 64
 
 
 def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, decoder: str) -> ImageDecoder:
     """Return a decoder; for "auto", the first of "opencv", "simplejpeg" and "pillow" that is installed.
 
-    For "nvjpeg", the result is the same as for "auto": it decodes the images that the device refuses.
+    For "nvjpeg", return the same decoder as for "auto": it decodes the images that the device refuses. `first` is the
+    first image of the source, and `name` its name in error messages.
     """
     if decoder not in _DECODERS:
         raise SpecError(f"decoder={decoder!r} is unknown. Choose one of {', '.join(map(repr, _DECODERS))}.")
@@ -84,9 +85,10 @@ def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, de
 
 
 class JpegDecoder(ImageDecoder):
-    """Decodes JPEG images with simplejpeg, and all that simplejpeg refuses with Pillow.
+    """Decodes JPEG images with simplejpeg, and all other images with Pillow.
 
-    Raise ImportError if a package is missing.
+    Pillow also decodes the JPEG images that simplejpeg refuses. The constructor raises ImportError if a package is
+    missing.
     """
 
     def __init__(self, name: str, first: EncodedImage, options: ImageOptions, *, uses_opencv: bool) -> None:
@@ -148,7 +150,8 @@ class JpegDecoder(ImageDecoder):
             if self.takes_nearest:
                 self._decode_nearest(data, (height, width), turn, out)
                 return True
-            # The shape before the turn: a turn exchanges the axes if its inverse does, so `turn(out)` has this shape.
+            # The image before the turn. If a turn exchanges the axes, its inverse does too, so `turn(out)` has the same
+            # shape as this image.
             unturned = out if turn is None else np.empty(turn(out).shape, np.uint8)
             with limit_memory(height * width):
                 self._decode_resized(data, (height, width), unturned)
@@ -161,7 +164,8 @@ class JpegDecoder(ImageDecoder):
     def _has_valid_shape(self, height: int, width: int, colorspace: str, *, is_turned: bool) -> bool:
         """Return whether the image has the shape of the first image, or options convert it.
 
-        Without `size=`, return False for turned images. Pillow then decodes and checks them.
+        Without `size=`, return False for an image that must be turned upright: Pillow then decodes it and compares its
+        shape.
         """
         if self._options.size is None and (is_turned or (height, width) != self._shape[:2]):
             return False
@@ -170,13 +174,16 @@ class JpegDecoder(ImageDecoder):
     def _decode_nearest(
         self, data: bytes, size: tuple[int, int], turn: Callable[[Array], Array] | None, out: Array
     ) -> None:
-        """Decode an image at full size, because scaled decoding averages pixels, and take the nearest pixels."""
+        """Decode an image at full size, and write its nearest pixels to `out`.
+
+        Decoding at a smaller scale would average pixels.
+        """
         with limit_memory(size[0] * size[1]):
             image = self._simplejpeg.decode_jpeg(data, _COLORSPACES[self._shape[2]])
             out[...] = self._take_nearest(image if turn is None else turn(image))
 
     def _decode_resized(self, data: bytes, size: tuple[int, int], out: Array) -> None:
-        """Decode an image of this size at the smallest sufficient scale, and resize it into `out`."""
+        """Decode an image at the smallest sufficient scale, and resize it into `out`."""
         target, colorspace = out.shape[:2], _COLORSPACES[self._shape[2]]
         height, width = decoded_size = self._decoded_size(size, target)
         if decoded_size == target and self._options.short_side is None and out.flags.c_contiguous:
@@ -193,9 +200,9 @@ class JpegDecoder(ImageDecoder):
             self._resize_into(self._cv2, image, out)
 
     def _decoded_size(self, size: tuple[int, int], target: tuple[int, ...]) -> tuple[int, int]:
-        """Return the size at the smallest scale n/8 at which the image is not smaller than the target.
+        """Return (height, width) at the smallest scale n/8 that is not below `target`.
 
-        Return the full size if the image itself is smaller, or has a side shorter than `_MIN_SCALED`.
+        Return the full size if the image itself is smaller than `target`, or has a side shorter than `_MIN_SCALED`.
         """
         scales = [wanted / length for wanted, length in zip(target, size, strict=True)]
         if self._options.short_side is not None:
@@ -207,29 +214,32 @@ class JpegDecoder(ImageDecoder):
         return height, width
 
     def _resize_into(self, cv2: Any, image: Array, out: Array) -> None:
-        """Resize an image; an axis that becomes less than half as long is averaged first, against aliasing."""
+        """Resize an image into `out` with OpenCV.
+
+        If an axis becomes less than half as long, average it first: the linear filter would skip pixels of it.
+        """
         height, width = out.shape[:2]
         rows, columns = image.shape[:2]
         if rows > 2 * height or columns > 2 * width:
             averaged = (width if columns > 2 * width else columns, height if rows > 2 * height else rows)
             image = cv2.resize(image, averaged, interpolation=cv2.INTER_AREA)
         resized = cv2.resize(image, (width, height), dst=out, interpolation=cv2.INTER_LINEAR)
-        if resized is not out:  # OpenCV allocates a new array if it cannot write into this one
+        if resized is not out:  # OpenCV allocates a new array if it cannot write into `out`
             out[...] = resized
 
 
 def _read_content(encoded: EncodedImage) -> EncodedImage:
-    """Return the content of a file; the path of a huge file, or of a file that cannot be read."""
+    """Return the content of an image file; its path if Pillow must read it."""
     if isinstance(encoded, bytes):
         return encoded
     content = read_small_file(encoded)
-    return encoded if content is None else content  # Pillow decodes the file, or raises the error
+    return encoded if content is None else content  # Pillow decodes a huge file, and raises an error for others
 
 
 def _read_jpeg_orientation(data: bytes) -> int:
     """Return the EXIF orientation of a JPEG image.
 
-    Pillow parses EXIF data. Many files have no EXIF data, so this function first searches for it, which takes a
+    Pillow parses EXIF data, but many files have none. So this function first searches for its marker, which takes a
     twentieth of the time.
     """
     position = 2
