@@ -1,12 +1,12 @@
-"""Counts the floating-point operations (FLOPs) of a training step, and the bytes of kernels of XLA.
+"""Counts the floating-point operations (FLOPs) of a step, and the bytes of XLA's kernels.
 
-The FLOPs give the model FLOPs utilisation.
+The FLOPs of a step and its time show which share of the GPU's peak speed the model uses.
 
-PyTorch: in one step, before the steps that are recorded on the device, a profiler of PyTorch records the shapes of all
-operators. It makes this step longer by some microseconds per operator. The profiler does not use CUPTI, and compiled
-code stays compiled.
+PyTorch: in one step before the recorded steps, a profiler of PyTorch records the shapes of all operators. It makes this
+step longer by some microseconds per operator. The profiler does not use CUPTI, which the doctor itself needs, and
+compiled code stays compiled.
 
-JAX: after the recorded steps, the doctor reads the compiled programs that the loop called.
+JAX: after the recorded steps, the doctor reads the texts of the compiled programs that the loop called.
 
 TensorFlow: hooks count the FLOPs of each graph when TensorFlow traces it.
 """
@@ -30,12 +30,15 @@ __all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_o
 _CALLS = re.compile(r"calls=%?([\w.\-]+)")
 _SLICING = frozenset({"slice", "dynamic-slice", "gather"})  # opcodes that read a part of their first operand
 _UPDATE = "dynamic-update-slice"  # writes a part of its first operand, in place
-MAX_OPERATORS = 1_000_000  # of one step; further operators are not counted
-MAX_KERNELS = 10_000  # the capture has only this many kernels, those that read and write the most bytes
+MAX_OPERATORS = 1_000_000  # of one step; the recorder ignores further operators
+MAX_KERNELS = 10_000  # of a capture: those that read and write the most bytes
 
 
 class ArithmeticRecorder:
-    """Counts the FLOPs of one step. A failure is reported to `on_error`, because it must not reach the script."""
+    """Counts the FLOPs of one step.
+
+    The recorder passes errors to `on_error`, because they must not reach the script.
+    """
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         self.facts: dict[str, Any] | None = None  # in the capture format; None if the FLOPs are unknown
@@ -49,7 +52,10 @@ class ArithmeticRecorder:
         return self._thread != 0
 
     def start(self) -> None:
-        """Start to record the operators of PyTorch, if the script uses PyTorch on a GPU and runs no profiler."""
+        """Start to record the operators of PyTorch.
+
+        Do nothing if the script does not use PyTorch on a GPU, or if a profiler is running.
+        """
         torch = sys.modules.get("torch")
         try:
             if torch is None or not torch.cuda.is_initialized() or active_profiler() is not None:
@@ -67,7 +73,7 @@ class ArithmeticRecorder:
             self._on_error(error)
 
     def stop(self) -> bool:
-        """Stop recording operators if this thread has started it; return whether it has."""
+        """Stop the recording if this thread started it; return whether it did."""
         if self._thread != get_ident():
             return False
         self._thread = 0
@@ -78,7 +84,7 @@ class ArithmeticRecorder:
         return True
 
     def count(self, events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> None:
-        """Set `facts` and `kernels`.
+        """Set `facts` and `kernels` from the recorded operators, graphs or programs.
 
         `events` are all events of the run. `step_ends` are the start of the first recorded step and the end of each
         recorded step, in nanoseconds.
@@ -113,8 +119,8 @@ def _operators(records: Any) -> Iterator[tuple[str, Shapes]]:
 def flops_of_graphs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> float | None:
     """Return the FLOPs per step of the TensorFlow functions that the recorded steps call.
 
-    Return None if the FLOPs of a called function are unknown, or if they are 0. Raise UnknownFlopsError if the graphs
-    of one called function have different FLOPs.
+    Return None if the FLOPs of a called function are unknown, or if the result is 0. Raise UnknownFlopsError if the
+    graphs of one called function have different FLOPs.
     """
     flops_by_function: dict[str, set[float]] = {}
     for event in events:
@@ -132,17 +138,17 @@ def flops_of_programs(
     """Return the FLOPs per step of the jitted functions that the recorded steps call.
 
     `programs` maps the name of each function to the texts of its compiled modules. Return None if a called function has
-    no module, or if the FLOPs are 0. Raise UnknownFlopsError if a text does not show its FLOPs, or if the modules of
+    no module, or if the result is 0. Raise UnknownFlopsError if a text does not show its FLOPs, or if the modules of
     one called function have different FLOPs.
     """
     return _sum_calls(events, step_ends, {name: {*map(count_hlo_flops, texts)} for name, texts in programs.items()})
 
 
 def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
-    """Map the name of each kernel in `programs` to the bytes that the kernel reads and writes.
+    """Return kernel name -> bytes that the kernel reads and writes.
 
-    A name is omitted if several kernels with this name have different numbers of bytes. The result has at most
-    MAX_KERNELS names, those with the most bytes.
+    `programs` maps the name of each function to the texts of its compiled modules. If kernels with the same name have
+    different numbers of bytes, the result omits this name. It has the MAX_KERNELS names with the most bytes.
     """
     found: dict[str, set[int]] = {}
     for text in (text for texts in programs.values() for text in texts):
@@ -153,10 +159,11 @@ def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
 
 
 def kernel_nbytes(text: str) -> dict[str, int]:
-    """Return the bytes of each fusion of a module, by the name of its kernel.
+    """Return kernel name -> bytes that the kernel reads and writes, for a module's text.
 
-    A kernel has the name of its fusion. It reads its operands and writes its result. If it only slices an operand, it
-    reads the slices. If it updates a slice of an operand in place, it writes the slice.
+    Each fusion, which is an instruction that combines several operations, becomes one kernel with its name. The kernel
+    reads its operands and writes its result. If it only slices an operand, it reads the slices. If it updates a slice
+    of an operand in place, it writes the slice.
     """
     module = parse_module(text)
     return {
@@ -209,9 +216,10 @@ def _count_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> Cou
 
 
 def _sum_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int], flops: dict[str, set[float]]) -> float | None:
-    """Return the FLOPs per step. `flops` maps each function to the FLOPs of its graphs or programs.
+    """Return the FLOPs per step of all calls in the recorded steps.
 
-    Return None if a called function is missing in `flops`, or if the result is 0.
+    `flops` maps each function to the FLOPs of its graphs or programs. Return None if a called function is missing in
+    `flops`, or if the result is 0.
     """
     total = 0.0
     for name, count in _count_calls(events, step_ends).items():
@@ -224,7 +232,7 @@ def _sum_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int], flops: d
 
 
 def _called_programs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> dict[str, list[str]]:
-    """Map each jitted function that the recorded steps call to the texts of its compiled modules."""
+    """Return jitted function -> texts of its compiled modules, for functions that recorded steps call."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is None or not bridge.backends_are_initialized():
         return {}
@@ -232,7 +240,7 @@ def _called_programs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) ->
     for executable in sys.modules["jax"].local_devices()[0].client.live_executables():
         with suppress(Exception):  # a program that cannot be read must not hide the other programs
             module = executable.hlo_modules()[0]
-            function = str(module.name).partition("_")[2]  # without `jit_` or `pmap_`
+            function = str(module.name).partition("_")[2]  # without the prefix `jit_` or `pmap_`
             if function in called:
                 programs.setdefault(function, []).append(module.to_string())
     return programs

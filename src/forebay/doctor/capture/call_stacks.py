@@ -13,13 +13,16 @@ from forebay.doctor.model.step_history import StackFrame
 
 __all__ = ["CallStacks"]
 
-MAX_FRAMES = 5_000  # of all stacks together; after that, samples in a new frame count for its caller
+MAX_FRAMES = 5_000  # of all stacks together; then a sample in a new frame counts for the caller of this frame
 MAX_DEPTH = 60  # Python frames of one stack that are kept, counted from its outermost line of user code
 MAX_SEARCHED = 1_000  # frames of a thread's stack that are searched for lines of user code
 
 
 class CallStacks:
-    """All stacks that were sampled so far, as call trees. Stacks share the frames that they have in common."""
+    """All stacks that were sampled so far, as call trees.
+
+    Stacks with the same outer frames share these frames.
+    """
 
     def __init__(self, lines: SourceLines) -> None:
         self.frames: list[StackFrame] = []
@@ -30,10 +33,10 @@ class CallStacks:
         self._codes: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
 
     def find(self, frame: FrameType) -> int:
-        """Return the index of the innermost frame of a stack; -1 if the stack has no line of user code.
+        """Return the index of a stack's innermost frame; -1: no line of user code.
 
-        `frame` must be the innermost Python frame of its thread. Since Python 3.13, a frame that calls a Python
-        function looks like one that calls a C function.
+        `frame` must be the innermost Python frame of its thread: for another frame, Python 3.13 does not show whether
+        it calls a Python function or a C function.
         """
         index = -1
         stack = self._user_stack(frame)
@@ -42,8 +45,8 @@ class CallStacks:
                 index = self._index_of(index, line)
             elif name := self._library_name(stack_frame):
                 index = self._index_of(index, -1, name)
-        # If the innermost frame is user code, it may be calling a C function. Python has no frame for it, so add one,
-        # unless MAX_DEPTH has cut off the innermost frame.
+        # If the innermost frame is user code, it may be calling a C function, which has no Python frame. Add a frame
+        # for the function, unless MAX_DEPTH has cut off the innermost frame.
         if index >= 0 and stack[0][0] is frame and stack[0][1] >= 0:
             name = self._functions.name_of_instruction(frame)
             if name not in ("", PYTHON_CODE):
@@ -51,9 +54,10 @@ class CallStacks:
         return index
 
     def _user_stack(self, frame: FrameType) -> list[tuple[FrameType, int]]:
-        """Return the outermost MAX_DEPTH frames of a stack with their lines, innermost first.
+        """Return the outermost MAX_DEPTH frames of a stack, innermost first.
 
-        Frames outside of the outermost line of user code do not count.
+        Frames outside of the outermost line of user code do not count. Each frame comes with the index of its line; -1
+        means that the frame is in a library.
         """
         stack: list[tuple[FrameType, int]] = []
         outermost = 0  # number of frames up to the outermost line of user code
@@ -66,7 +70,10 @@ class CallStacks:
         return stack[max(0, outermost - MAX_DEPTH) : outermost]
 
     def _index_of(self, caller: int, line: int, function: str = "") -> int:
-        """Return the index of a frame. Add the frame if it is new. If there is no space for it, return `caller`."""
+        """Return the index of a frame, which is added if it is new.
+
+        If there are MAX_FRAMES frames already, add nothing and return `caller`.
+        """
         key = StackFrame(caller, line, function)
         index = self._indices.get(key)
         if index is None:
@@ -77,9 +84,9 @@ class CallStacks:
         return index
 
     def _library_name(self, frame: FrameType) -> str:
-        """Return the name of a library function; empty for functions inside functions and for those of the doctor.
+        """Return the name of a library function; empty for wrappers and the doctor's functions.
 
-        Functions inside functions are mostly wrappers, such as those of decorators.
+        A function that is defined inside a function counts as a wrapper, such as that of a decorator.
         """
         code = frame.f_code
         name = self._library_names.get(id(code))

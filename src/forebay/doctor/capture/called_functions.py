@@ -1,8 +1,9 @@
 """Names the function that a line of the script was calling when it was sampled.
 
 If the script called Python code of a library, the stack names the function. If it called a function written in C, the
-bytecode instruction gives the place in the source, and the text there gives the name. The name is resolved only through
-the global variables of the script: reading local variables of a running function could keep their values alive.
+bytecode instruction gives the place in the source, and the text at this place gives the name. To find the module of the
+function, the doctor reads only global variables of the script: reading local variables of a running function could keep
+their values alive.
 """
 
 import builtins
@@ -20,12 +21,12 @@ __all__ = ["CalledFunctions"]
 
 MAX_DEPTH = 200  # innermost frames of a stack that are searched for a line of the script
 _CALLED_NAME = re.compile(r"[A-Za-z_][\w.]*(?=\s*\()")
-# Instructions that may run C code for a long time: a call, an operator, an iterator. The callee may be unknown.
+# Prefixes of instructions that may run C code for a long time: calls, operators and iterators. Only calls have a name.
 _C_INSTRUCTIONS = ("CALL", "PRECALL", "BINARY", "COMPARE", "UNARY", "FOR_ITER", "SEND", "STORE_SUBSCR", "CONTAINS")
 
 
 class CalledFunctions:
-    """Finds the innermost line of the script in a stack, and the function that this line calls."""
+    """Finds the innermost line of the script in a stack, and the called function."""
 
     def __init__(self, lines: SourceLines) -> None:
         self._lines = lines
@@ -33,9 +34,10 @@ class CalledFunctions:
         self._codes: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
 
     def find(self, frame: FrameType) -> tuple[int, str]:
-        """Return the index of the line, or -1 if the stack has none, and the name of the function.
+        """Return the index of the innermost line, and the name of the called function.
 
-        The name is PYTHON_CODE if the line itself executes bytecode, and empty if the function is unknown.
+        The index is -1 if the stack has no line of the script. The name is PYTHON_CODE if the line calls no function,
+        and empty if the function is unknown.
         """
         library: list[FrameType] = []  # frames of libraries that the line has called, outermost last
         found: FrameType | None = frame
@@ -48,9 +50,10 @@ class CalledFunctions:
         return -1, ""
 
     def _name_of_library(self, frames: list[FrameType]) -> str:
-        """Return the name of the outermost function that is neither a wrapper nor a hook of the doctor.
+        """Return the name of the outermost function that is no wrapper and no hook.
 
-        Return STORED_STACK if anomaly mode of PyTorch is storing the stack of an operation.
+        A function that is defined inside a function counts as a wrapper. Return STORED_STACK if anomaly mode of PyTorch
+        is storing the stack of an operation.
         """
         if any(_is_stored_stack(frame) for frame in frames):
             return STORED_STACK
@@ -60,7 +63,10 @@ class CalledFunctions:
         return ""
 
     def name_of_instruction(self, frame: FrameType) -> str:
-        """Name the function that the current instruction of a frame calls. See `find` for other results."""
+        """Return the name of the function that the current instruction of a frame calls.
+
+        As in `find`, the name may be PYTHON_CODE or empty.
+        """
         key = id(frame.f_code), frame.f_lasti
         name = self._names.get(key)
         if name is None:

@@ -10,7 +10,7 @@ _SAMPLE_COUNT = 16  # samples per array of more than SAMPLED_NBYTES, at equal di
 
 
 def fingerprint(array: Any) -> str:
-    """Return dtype, shape and a checksum of the bytes as one string.
+    """Return the dtype, the shape and a checksum of an array as one string.
 
     The checksum covers all bytes of an array of at most SAMPLED_NBYTES, and only samples of a larger array. Return ""
     if the memory is empty, not C-contiguous or not readable.
@@ -30,7 +30,10 @@ def fingerprint(array: Any) -> str:
 
 
 def _bytes_of(array: Any) -> memoryview | None:
-    """Return a flat view of the bytes; None if the memory is empty, not C-contiguous or not readable."""
+    """Return a flat view of the bytes of an array.
+
+    Return None if the memory is empty, not C-contiguous or not readable.
+    """
     try:
         view = memoryview(array)
         return view.cast("B") if view.contiguous and view.nbytes else None

@@ -1,6 +1,6 @@
 """A thread that samples load, clocks, power, memory and PCIe link of each GPU.
 
-NVML calls release the interpreter lock, so they do not block the training loop.
+The calls of NVML, the monitoring library of NVIDIA, release the interpreter lock. So they do not block the loop.
 """
 
 import os
@@ -27,7 +27,7 @@ class GpuSampler:
     """Samples the GPUs between `start` and `stop`."""
 
     def __init__(self) -> None:
-        self.gpus: list[dict[str, Any]] = []  # JSON values per GPU: name, limits and "samples"
+        self.gpus: list[dict[str, Any]] = []  # JSON values of each GPU: its name, limits and "samples"
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
@@ -71,9 +71,9 @@ def visible_gpus(count: int) -> list[int]:
 
 
 def _describe(nvml: Nvml, handle: Any) -> dict[str, Any]:
-    """Return the name and the limits of a GPU, as part of the capture format. Unknown limits are None.
+    """Return the name and the limits of a GPU, in the format of captures.
 
-    The keys `most_*` are limits of the hardware or its settings, not samples.
+    The keys `most_*` are limits of the hardware or its settings, not samples. Unknown limits are None.
     """
     milliwatts = nvml.query("nvmlDeviceGetEnforcedPowerLimit", handle)
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
@@ -88,7 +88,7 @@ def _describe(nvml: Nvml, handle: Any) -> dict[str, Any]:
 
 
 def _sample(nvml: Nvml, handle: Any) -> dict[str, Any]:
-    """Return one sample of a GPU, as part of the capture format. Unknown values are None."""
+    """Return one sample of a GPU, in the format of captures. Unknown values are None."""
     load = nvml.query("nvmlDeviceGetUtilizationRates", handle)
     milliwatts = nvml.query("nvmlDeviceGetPowerUsage", handle)
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
@@ -107,7 +107,8 @@ def _sample(nvml: Nvml, handle: Any) -> dict[str, Any]:
 
 
 def _clock_limit_reasons(nvml: Nvml, handle: Any) -> int | None:
-    """Return the NVML bit mask of reasons for low clocks. Drivers before 535 have only the second function."""
+    """Return the NVML bit mask of reasons for low clocks; None if unknown."""
+    # Drivers before 535 have only the second function.
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         reasons: int | None = nvml.query(function, handle)
         if reasons is not None:
@@ -116,6 +117,6 @@ def _clock_limit_reasons(nvml: Nvml, handle: Any) -> int | None:
 
 
 def _pcie_bytes_per_second(nvml: Nvml, handle: Any, direction: int) -> int | None:
-    """Return the throughput of the PCIe link in one direction, _SENT or _RECEIVED."""
+    """Return the throughput of the PCIe link, _SENT or _RECEIVED; None if unknown."""
     kib_per_second = nvml.query("nvmlDeviceGetPcieThroughput", handle, direction)
     return None if kib_per_second is None else kib_per_second * 1024

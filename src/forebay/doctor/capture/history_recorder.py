@@ -1,7 +1,8 @@
-"""Turns step ends and samples into a history of steps. A run of any length needs the same memory.
+"""Turns the ends of steps and samples of the loop into a history of steps.
 
 The recorder groups measured steps into chunks. The median of a chunk tells which of its steps are long. Chunks form
-blocks. When there are too many blocks, each pair becomes one block, and later blocks contain twice as many chunks.
+blocks. When there are MAX_BLOCKS blocks, the recorder merges each pair of them, and later blocks contain twice as many
+chunks. So a run of any length needs the same memory.
 """
 
 from collections import Counter, deque
@@ -19,9 +20,9 @@ CHUNK_STEPS = 32  # measured steps per chunk
 MIN_STEPS = 5  # measured steps of a chunk; fewer have no reliable median
 LONG_SHARE = 0.5  # a long step takes longer than a usual step by at least this share
 MAX_BLOCKS = 64
-MAX_LONG_STEPS = 1_000
+MAX_LONG_STEPS = 1_000  # the history keeps the latest long steps
 MAX_LONG_FRAMES = 8  # innermost frames of one long step
-MAX_PENDING = 5_000  # samples since the last step end
+MAX_PENDING = 5_000  # the recorder keeps the latest samples of the current step
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class _MeasuredStep:
     nanoseconds: Counter[int] = field(default_factory=Counter)  # innermost frame -> time
 
     def is_long(self, usual: float) -> bool:
-        """Whether it took much longer than `usual` seconds per step.
+        """Whether the steps took much longer than `usual` seconds per step.
 
         The random variation of a sum of n steps grows with the square root of n, and so does the limit.
         """
@@ -43,12 +44,12 @@ class _MeasuredStep:
 
 @dataclass(slots=True)
 class _State:
-    """All chunks so far."""
+    """The history of all complete chunks."""
 
     blocks: list[StepBlock] = field(default_factory=list)
     chunks_per_block: int = 1
-    open_chunks: list[StepBlock] = field(default_factory=list)  # of the block that is not complete
-    position: int = 0  # of the next step
+    open_chunks: list[StepBlock] = field(default_factory=list)  # chunks of the block that is not complete
+    position: int = 0  # number of steps before the next step
     long_steps: deque[LongStep] = field(default_factory=lambda: deque(maxlen=MAX_LONG_STEPS))
     long_count: int = 0
     long_seconds: float = 0.0
@@ -64,19 +65,19 @@ class _State:
 
 
 class HistoryRecorder:
-    """Receives the ends of steps and the samples, both in order of time."""
+    """Receives the ends of steps and the samples, each in order of time."""
 
     def __init__(self) -> None:
         self._state = _State()
         self._chunk: list[_MeasuredStep] = []
-        # Samples since the last step end: time (ns), innermost frame, whether its time is random.
+        # Samples since the last step end: time (ns), index of the innermost frame, whether the time is random.
         self._samples: deque[tuple[int, int, bool]] = deque(maxlen=MAX_PENDING)
         self._last_end = 0  # nanoseconds; 0: unknown
         self._resolution = 1
 
     @property
     def usual_seconds(self) -> float:
-        """The median step time of the last chunk in seconds; 0.0 before the first chunk is complete."""
+        """The median step time of the last chunk in seconds; 0.0 without a chunk."""
         return self._state.usual
 
     @property
@@ -85,13 +86,18 @@ class HistoryRecorder:
         return self._last_end
 
     def add_sample(self, time: int, frame: int, *, is_random: bool = True) -> None:
-        """Add a sample. `is_random` is False if its time depends on the end of a step, so that it would be biased."""
+        """Add a sample of the stack with the innermost frame `frame` at a time (ns).
+
+        `is_random` is False if the time depends on the end of a step. The numbers of samples in the history leave out
+        this sample, because it would bias them.
+        """
         self._samples.append((time, frame, is_random))
 
     def add_end(self, time: int, steps: int) -> None:
-        """End the current measurement of `steps` steps. With zero steps, discard it and begin another one.
+        """End the current measurement at `time` (ns), and begin the next one.
 
-        An end that is earlier than the last one is ignored: a hook that was just removed may report it late.
+        The measurement covers `steps` steps. With zero steps, discard the current measurement. Ignore a time before the
+        last end: a hook that was just removed may report it late.
         """
         if time < self._last_end:
             return
@@ -107,7 +113,7 @@ class HistoryRecorder:
         self._last_end = time
 
     def history(self, frames: Iterable[StackFrame]) -> StepHistory | None:
-        """Return the history so far; None without steps."""
+        """Return the history so far, with `frames` as its stack frames; None without steps."""
         state = self._state.copy()
         if len(self._chunk) >= MIN_STEPS or (self._chunk and state.usual):
             _add_chunk(state, self._chunk)
@@ -126,7 +132,10 @@ class HistoryRecorder:
         )
 
     def _assign_samples(self, measured: _MeasuredStep, end: int) -> None:
-        """Give a measured step its samples. Each sample counts for the time since the previous sample or step end."""
+        """Move the samples of a measured step from the queue into it.
+
+        Each sample counts for the time since the previous sample, or since the last step end.
+        """
         previous = self._last_end
         while self._samples and self._samples[0][0] <= end:
             time, frame, is_random = self._samples.popleft()
@@ -140,7 +149,10 @@ class HistoryRecorder:
         self._chunk = []
 
     def _discard_step(self, end: int) -> None:
-        """Drop the samples of a step, but count the step, so that the positions of later long steps stay right."""
+        """Drop the samples of a step, but count the step.
+
+        So the positions of later long steps stay right.
+        """
         if self._last_end:
             if len(self._chunk) >= MIN_STEPS:
                 self._close_chunk()
@@ -166,7 +178,10 @@ def _add_chunk(state: _State, chunk: list[_MeasuredStep]) -> None:
 
 
 def _add_long_step(state: _State, measured: _MeasuredStep, usual: float) -> None:
-    """Add a long step. If several steps were measured together, assume that only one of them was long."""
+    """Add a long step.
+
+    If several steps were measured together, assume that only one of them was long.
+    """
     excess = measured.seconds - measured.steps * usual
     frames = tuple(frame for frame, _ in measured.nanoseconds.most_common(MAX_LONG_FRAMES))
     state.long_steps.append(LongStep(state.position, usual + excess, frames))
@@ -188,9 +203,10 @@ def _add_block(state: _State, chunk: StepBlock) -> None:
 
 
 def _merge(blocks: Iterable[StepBlock]) -> StepBlock:
-    """Merge blocks into one.
+    """Merge blocks into one block.
 
-    Its usual step is the weighted mean of their medians, because the times of single steps are not kept.
+    The recorder does not keep the times of single steps. So the usual step of the result is the weighted mean of the
+    medians of the blocks.
     """
     parts = list(blocks)
     steps = sum(block.steps for block in parts)

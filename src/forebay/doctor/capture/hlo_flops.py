@@ -1,7 +1,7 @@
-"""Floating-point operations of a program of XLA, from the text of its compiled module.
+"""Counts the floating-point operations of an XLA program, from its compiled module's text.
 
-Only products count: `dot`, `convolution`, and the calls of cuBLAS and cuDNN that replace them on a GPU. XLA's own cost
-analysis does not count these calls, and counts the body of a loop once.
+Only products count: `dot`, `convolution`, and the calls of cuBLAS and cuDNN that replace them on a GPU. The cost
+analysis of XLA itself does not count these calls, and it counts the body of a loop only once.
 """
 
 import re
@@ -14,7 +14,7 @@ __all__ = ["UnknownFlopsError", "count_hlo_flops"]
 
 
 class UnknownFlopsError(Exception):
-    """The text does not show how many operations a program makes."""
+    """The number of operations of a program is unknown."""
 
 
 _NAME = re.compile(r"%([\w.\-]+)")
@@ -25,12 +25,16 @@ _CONTRACTING = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _LABELS = re.compile(r"dim_labels=\w+_(\w+)->\w+")
 _CALLING = ("fusion", "call", "while", "async-start")  # opcodes of instructions that run other computations
-# Parts of the targets of custom calls whose text does not show the sizes of their products.
+# Parts of the names of library functions. The text of a call of these functions does not show the sizes of its
+# products.
 _PRODUCTS_WITHOUT_SIZES = ("fmha", "cudnn$norm", "flash")
 
 
 def count_hlo_flops(text: str) -> float:
-    """Return the operations of the products in a module. Raise UnknownFlopsError if the text does not show them."""
+    """Return the number of operations of the products in a module.
+
+    Raise UnknownFlopsError if the text of the module does not show them.
+    """
     module = parse_module(text)
     if not module.entry:
         raise UnknownFlopsError("the module has no entry computation")
@@ -38,9 +42,9 @@ def count_hlo_flops(text: str) -> float:
 
 
 def _count(name: str, module: HloModule, known: dict[str, int]) -> int:
-    """Return the operations of a computation. `known` maps counted computations to their operations."""
+    """Return the operations of a computation. `known` has the results of earlier calls."""
     if name not in known:
-        known[name] = 0  # a computation that calls itself is damaged; do not follow it
+        known[name] = 0  # ends the recursion if a damaged text calls itself
         instructions = module.computations.get(name, {})
         known[name] = sum(
             _count_product(each, instructions) + _count_called(each, module, known) for each in instructions.values()
@@ -92,7 +96,10 @@ def _count_dot(instruction: Instruction, shapes: list[Dims]) -> int:
 
 
 def _count_convolution(instruction: Instruction, shapes: list[Dims], target: str) -> int:
-    """Return the operations of a convolution, or of the gradient of its input or of its filter."""
+    """Return the operations of a convolution, or of one of its gradients.
+
+    The gradients are those of the input (BackwardInput) and of the filter (BackwardFilter).
+    """
     labels = _LABELS.search(instruction.attributes)
     if labels is None:
         raise ValueError("no labels")

@@ -34,16 +34,16 @@ Computation = dict[str, Instruction]  # by name
 
 @dataclass(frozen=True, slots=True)
 class HloModule:
-    """The computations of a module, by name. `entry` is empty if the text is not a module."""
+    """A compiled module."""
 
-    computations: dict[str, Computation]
-    entry: str
+    computations: dict[str, Computation]  # by name
+    entry: str  # name of the computation that runs first; empty if the text is not a module
 
 
 def parse_module(text: str) -> HloModule:
-    """Parse the text that XLA writes for a module.
+    """Return the module that a text of XLA describes.
 
-    Lines that are neither an instruction nor the start of a computation are skipped.
+    Skip lines that are neither an instruction nor the start of a computation.
     """
     computations: dict[str, Computation] = {}
     current: Computation = {}
@@ -70,8 +70,12 @@ def parse_module(text: str) -> HloModule:
 
 
 def _arrays(text: str) -> Iterator[tuple[Dims, int]]:
-    """Yield the dimensions and the bytes of each array in the text of a type, such as `(f32[64,16]{1,0}, s8[4]{0})`."""
+    """Yield the dimensions and the bytes of each array in the text of a type.
+
+    Such a text is, for example, `(f32[64,16]{1,0}, s8[4]{0})`.
+    """
     for bits, sizes in _ARRAY.findall(text):
         dims = tuple(map(int, filter(None, sizes.split(","))))
-        # The name of a type ends with its bits: f32, c64. `pred` has none. It counts as a byte, and so do 4-bit types.
+        # The name of a type contains its bits: f32, c64. `pred`, which has no bits in its name, and 4-bit types count
+        # as one byte.
         yield dims, prod(dims) * max(8, int(bits or 8)) // 8

@@ -1,14 +1,14 @@
-"""Samples the lines of the script that the host executes, for the time that no hook explains.
+"""Samples the lines of the script that the host executes.
 
-A thread reads the stacks of all other threads 200 times per second, at irregular intervals: regular intervals could
-always hit the same line of a loop. Each sample counts for the time since the previous sample, because a C function that
-holds the GIL delays the sampler.
+The samples explain the time in which no hook records a call. A thread reads the stacks of all other threads 200 times
+per second, at irregular intervals: regular intervals could always hit the same line of a loop. Each sample counts for
+the time since the previous sample, because a C function that holds the GIL delays the sampler.
 
 The sampler needs the GIL. A thread that begins to wait releases the GIL at once, but a thread that executes bytecode
-releases it only after the switch interval. With the default interval, the sampler would often run only when the script
-reaches a line that waits. This line would then get the samples of the lines before it. So the sampler shortens the
-switch interval while the script has a single thread. Several threads would switch more often, so with several threads
-the sampler keeps the interval of the script.
+releases it only after the switch interval (`sys.setswitchinterval`). With the default interval, the sampler would often
+run only when the script reaches a line that waits. This line would then get the samples of the lines before it. So the
+sampler shortens the switch interval while the script has a single thread. With several threads, a short interval would
+cost time, because they would switch more often. So the sampler then keeps the interval of the script.
 """
 
 import _thread
@@ -26,15 +26,15 @@ from forebay.doctor.model.events import HostSample
 __all__ = ["HostSampler"]
 
 SECONDS = 0.005  # between two samples, on average
-MAX_SAMPLES = 20_000  # the sampler keeps the last ones: 100 seconds of a script with one thread
+MAX_SAMPLES = 20_000  # the sampler keeps the latest samples: 100 seconds of a script with one thread
 SWITCH_SECONDS = 2e-4  # switch interval while a single thread of the script runs
 
 
 class HostSampler:
-    """Samples between `start` and `stop`."""
+    """Samples the lines of all threads between `start` and `stop`."""
 
     def __init__(self, lines: SourceLines, on_failure: Callable[[Exception], None]) -> None:
-        """`on_failure` is called with an error that has ended the sampling."""
+        """If an error ends the sampling, the sampler passes it to `on_failure`."""
         self._on_failure = on_failure
         self._functions = CalledFunctions(lines)
         self._samples: deque[HostSample] = deque(maxlen=MAX_SAMPLES)
@@ -58,7 +58,10 @@ class HostSampler:
         self._restore_switch_interval()
 
     def forget_thread(self) -> None:
-        """Undo what the sampler has changed. Call this in a forked process, which has no sampling thread."""
+        """Undo what the sampler has changed, without ending its thread.
+
+        Call this in a forked process, which does not have the thread.
+        """
         self._thread.forget()
         self._restore_switch_interval()
 
@@ -80,7 +83,8 @@ class HostSampler:
     def _sample(self, now: int, nanoseconds: int) -> None:
         """Add a sample of each thread that executes a line of the script.
 
-        No frame may outlive this function: a frame keeps the variables of the script alive.
+        Each sample is at the time `now` (ns) and stands for `nanoseconds`. No frame may outlive this function: a frame
+        keeps the variables of the script alive.
         """
         own, threads = _thread.get_ident(), 0
         for thread, frame in sys._current_frames().items():

@@ -1,4 +1,4 @@
-"""The API ledger: events of the hooks, in the order in which they were written.
+"""The ledger: the list of the events that hooks record.
 
 Every recorded framework call runs `Ledger.write`, so it is a hot path.
 """
@@ -14,16 +14,16 @@ from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["AT_NEXT_EVENT", "MAX_EVENTS", "NEVER", "Ledger", "NextReport", "SiteKey"]
 
-MAX_EVENTS = 1_000_000  # about 200 MB; further events are dropped, but profiling normally ends long before
+MAX_EVENTS = 1_000_000  # about 200 MB; the ledger drops further events, but profiling normally ends long before
 
-SiteKey = tuple[str, str, int]  # kind, API, line
-NextReport = tuple[int, int]  # the next report of a site: at this event count or this time (ns), whichever is first
+SiteKey = tuple[str, str, int]  # a call site: kind, API, index of the line
+NextReport = tuple[int, int]  # the ledger reports a site next at this event count or at this time (ns), the earlier one
 AT_NEXT_EVENT: NextReport = (0, 0)
 NEVER: NextReport = (1 << 62, 1 << 62)
 
 
 class _SiteCount:
-    """The number of events of a site, and its `NextReport`."""
+    """The number of events of a call site, and its `NextReport`."""
 
     __slots__ = ("count", "next_count", "next_time")
 
@@ -36,18 +36,18 @@ class Ledger:
     """Collects events.
 
     A hook records between `begin` and `end`. Meanwhile, other hooks of the thread record nothing, because the framework
-    makes the nested calls, not the script. The ledger reports a site to `on_site(site, event count, time)`, which
-    returns when to report the site next.
+    makes the nested calls, not the script. The ledger reports a call site by calling `on_site(site, event count,
+    time)`, which returns when to report the site next.
     """
 
     def __init__(self, *, on_site: Callable[[SiteKey, int, int], NextReport] = lambda site, count, end: NEVER) -> None:
         self.lines = SourceLines()
         self.notes: list[str] = []  # sentences about what could not be recorded
         self.is_on = True  # False: hooks record nothing
-        self.timed_site: SiteKey | None = None  # the site that ends a step; set while steps are timed
+        self.timed_site: SiteKey | None = None  # the site that ends a step; set while unprofiled steps are timed
         self.on_step: Callable[[int], None] | None = None  # if set, gets each end of `timed_site` instead of an event
         self.paused_until = 0  # nanoseconds; 0: not paused
-        self._calls_to_skip = 0  # number of next hook calls that record nothing; set while steps are timed
+        self._calls_to_skip = 0  # this many of the next hook calls record nothing; set while steps are timed
         self._calls_since_step = 0  # hook calls since the last step ended; counted while steps are timed
         self._events: list[tuple[Any, ...]] = []  # fields of LedgerEvent
         self._counts: dict[SiteKey, _SiteCount] = {}
@@ -73,16 +73,16 @@ class Ledger:
 
     @property
     def last_span(self) -> tuple[int, int]:
-        """The start and the end of the last event, in nanoseconds; zeros if there is none."""
+        """The start and the end of the last event in nanoseconds; zeros without events."""
         return self._events[-1][4:6] if self._events else (0, 0)
 
     @property
     def calls_since_step(self) -> int:
-        """The number of hook calls since the last step ended; counted while steps are timed."""
+        """The number of hook calls since the last step ended; 0 unless steps are timed."""
         return self._calls_since_step
 
     def count_of(self, site: SiteKey) -> int:
-        """Return the number of events of a site."""
+        """Return the number of events of a call site."""
         return self._counts[site].count if site in self._counts else 0
 
     def note(self, text: str) -> None:
@@ -91,7 +91,7 @@ class Ledger:
             self.notes.append(text)
 
     def note_failure(self, api: str, error: Exception) -> None:
-        """Add a note about an error in a hook. A hook must not raise in the script."""
+        """Add a note about an error in a hook, which must not reach the script."""
         self.note(f"{api} is recorded only in part: {describe_error(error)}")
 
     def can_begin(self) -> bool:
@@ -108,9 +108,10 @@ class Ledger:
         return not self.paused_until or self._is_pause_over()
 
     def begin(self) -> bool:
-        """Enter a hook; return whether the hook may record. If True, the hook must call `end`.
+        """Enter a hook; return whether the hook may record its call.
 
-        Return False inside another hook of the thread, and while recording is off, paused or skipped.
+        If the result is True, the hook must call `end`. The result is False inside another hook of the thread, and
+        while recording is off, paused or skipped.
         """
         thread = get_ident()
         if thread in self._threads_in_hook or not self.is_on:
@@ -129,17 +130,17 @@ class Ledger:
         self._threads_in_hook.discard(get_ident())
 
     def skip_steps(self, steps: int) -> int:
-        """Record nothing in the next `steps - 1` steps. Return the number of steps until the next event.
+        """Record nothing in the next `steps - 1` steps.
 
-        Call this when a timed step ends. To skip a step, the ledger skips the number of hook calls that the last step
-        made. If the last step made none, the ledger cannot skip steps, and the result is 1.
+        Return the number of steps until the next event. Call this when a timed step ends. To skip a step, the ledger
+        skips as many hook calls as the last step made. If it made none, the ledger cannot skip steps, and returns 1.
         """
         calls, self._calls_since_step = self._calls_since_step, 0
         self._calls_to_skip = (steps - 1) * calls
         return steps if calls else 1
 
     def report_all_sites(self) -> None:
-        """Report every site at its next event, even if `on_site` has requested a later report."""
+        """Report every call site at its next event, even if `on_site` has asked for later."""
         for site_count in [*self._counts.values()]:
             site_count.next_count, site_count.next_time = AT_NEXT_EVENT
 
@@ -153,18 +154,24 @@ class Ledger:
         nbytes: int = 0,
         detail: dict[str, Any] | None = None,
     ) -> None:
-        """Add an event at the innermost user line on the stack. It ends now, or at `end`."""
+        """Add an event at the innermost line of user code on the stack.
+
+        The event ends at `end`, or now if `end` is None. Times are nanoseconds.
+        """
         self.write((kind, api, self.lines.current_line(2)), start, end or perf_counter_ns(), nbytes, detail=detail)
 
     def append(self, site: SiteKey, start: int, end: int) -> None:
-        """Add an event of a kind that marks no step, without a report of its site."""
+        """Add an event whose kind marks no step, without reporting its site."""
         if len(self._events) < MAX_EVENTS:
             self._events.append((*site, get_ident(), start, end, 0, None))
 
     def write(
         self, site: SiteKey, start: int, end: int, nbytes: int = 0, *, detail: dict[str, Any] | None = None
     ) -> None:
-        """Add an event, and report its site if a report is due. Times are nanoseconds. Hot path."""
+        """Add an event, and report its site if a report is due. Hot path.
+
+        Times are nanoseconds. If `on_step` is set, add nothing, and call `on_step` if the event ends a step.
+        """
         if self.on_step is not None:
             if site == self.timed_site:
                 self.on_step(end)

@@ -1,4 +1,4 @@
-"""A call site whose events may mark the steps of a loop: when they came, and whether they still recur."""
+"""A call site whose events may mark steps, with their number and times."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ __all__ = ["MIN_COUNT", "PRIORITY", "LoopSite", "make_loop_site"]
 PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
 PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 # Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
-# model for some seconds, and a loop before the training may draw or prepare data that it copies.
+# model for some seconds, and a loop before the training may copy data that it draws or prepares.
 _LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
-MIN_WINDOW_STEPS = 4  # of a window that ends before it has all steps; one more than the steps of a loop need
+MIN_WINDOW_STEPS = 4  # events after the warm-up, if there are too few for all steps; `analyse.steps` needs 3 steps
 MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
 _GONE_INTERVALS = 5
-# The same for a STEP site with at least _MANY_STEPS events, and for any STEP site if one event is enough (`min_count`):
-# steps may take seconds, and at the end of an epoch, a script may draw images for some seconds.
+# These longer limits hold for a STEP site with at least _MANY_STEPS events, and for any STEP site if one event is
+# enough (`min_count`): steps may take seconds, and at the end of an epoch, a script may draw images for some seconds.
 _MANY_STEPS = 10
 _STEPS_GONE_NS = 10_000_000_000
 _STEPS_GONE_INTERVALS = 20
@@ -54,7 +54,10 @@ class LoopSite:
         return self.count - self.warm_count >= MIN_WINDOW_STEPS
 
     def exclude(self, start: int, end: int) -> None:
-        """Do not count this time as time in which the site recurred: its events wait for something else."""
+        """Exclude the time from `start` to `end` from the time in which the site recurred.
+
+        In this time, a compilation delayed the events of the site.
+        """
         excluded = end - max(start, self.first)
         if excluded > 0:
             self.first += excluded
@@ -62,14 +65,15 @@ class LoopSite:
             self.sample_until += excluded if self.sample_until else 0
 
     def takes_long(self, events: int, seconds: float, now: int) -> bool:
-        """Whether `events` events since the last restart have taken at least `seconds` together."""
+        """Whether `events` events came since the warm-up began, and the first event is `seconds` old."""
         return self.count - self.count_at_start >= events and now - self.first >= seconds * 1e9
 
 
 def make_loop_site(kind: str, now: int, *, wait_seconds: float) -> LoopSite | None:
-    """Return a site that had its first event at the time `now`; None if events of its kind cannot mark steps.
+    """Return a site that had its first event at the time `now` (ns).
 
-    `wait_seconds` is how long a site must recur. Some kinds must recur for longer.
+    Return None if events of its kind cannot mark steps. `wait_seconds` is how long a site must recur. Sites of some
+    kinds must recur for longer.
     """
     priority = PRIORITY.get(kind)
     if priority is None:

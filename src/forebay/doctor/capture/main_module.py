@@ -1,6 +1,7 @@
 """The `__main__` module of the profiled script, created as `python` creates it.
 
-The module stays in place when the script has ended. `pickle` and the script's threads and exit handlers still need it.
+The module stays in `sys.modules` after the script has ended: `pickle`, the script's threads and its exit handlers still
+need it.
 """
 
 import builtins
@@ -18,18 +19,21 @@ __all__ = ["install_module", "install_script"]
 def install_script(path: str, arguments: Sequence[str]) -> Callable[[], object]:
     """Install `__main__`, `sys.argv` and `sys.path` for a file; return a function that runs it.
 
-    Like `python`, this also runs a directory or a zip file that contains `__main__.py`.
+    As for `python`, the file may also be a directory or a zip file that contains `__main__.py`.
     """
     if pkgutil.get_importer(path) is not None:
         _install_main([path, *arguments], [path], str(Path(path).absolute()))
         return lambda: runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]  # private; `python FOLDER` uses it
     namespace = vars(_install_main([path, *arguments], [path], str(Path(path).resolve().parent)))
-    file = path if Path(path).is_absolute() else f"{Path.cwd()}/{path}"  # Python does not shorten "./train.py" either
+    file = path if Path(path).is_absolute() else f"{Path.cwd()}/{path}"  # like Python, keep the "./" of "./train.py"
     return lambda: _run_file(file, namespace)
 
 
 def install_module(name: str, arguments: Sequence[str]) -> Callable[[], object]:
-    """Install `__main__`, `sys.argv` and `sys.path` as for `python -m name`; return a function that runs it."""
+    """Install `__main__`, `sys.argv` and `sys.path` as for `python -m name`.
+
+    Return a function that runs the module.
+    """
     _install_main(["-m", *arguments], ["-m", name], str(Path.cwd()))
     return lambda: runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # Python itself calls it for -m
 

@@ -1,7 +1,8 @@
 """Samples of host, page-locked and device memory.
 
-The session takes a sample at its start, at each change of the phase of `StepDetector`, and when it makes the capture. A
-query may initialise a device. So the sampler queries only loaded frameworks that have initialised their devices.
+The session takes samples at its start, before and after the recorded steps, after the timed steps, and when it makes
+the capture. A query may initialise a device. So the sampler queries only loaded frameworks that have initialised their
+devices.
 """
 
 import sys
@@ -18,19 +19,22 @@ _HOST_FIELDS = {"host_nbytes": ("RssAnon", "RssShmem"), "mapped_nbytes": ("RssFi
 
 
 class MemorySampler:
-    """Collects samples in the capture format."""
+    """Collects samples in the format of captures."""
 
     def __init__(self) -> None:
         self.samples: list[dict[str, Any]] = []
 
     def sample(self, when: str, steps: int = 0) -> None:
-        """Add a sample. `when` labels the moment, for example "traced"; `steps` is the number of steps so far."""
+        """Add a sample.
+
+        `when` is a label of the time, for example "traced". `steps` is the number of steps so far.
+        """
         with suppress(Exception):  # a failed sample must not raise in the script
             self.samples.append({"when": when, "steps": steps, **read_memory()})
 
 
 def read_memory() -> dict[str, Any]:
-    """Return the current and the peak use in bytes. Unknown values are missing or None."""
+    """Return the current and the peak memory in bytes. Unknown values are missing or None."""
     memory: dict[str, Any] = {**_read_host(), "devices": []}
     for name, read_devices in _DEVICE_READERS.items():
         module = sys.modules.get(name)
@@ -43,7 +47,7 @@ def read_memory() -> dict[str, Any]:
 
 
 def _read_host() -> dict[str, int]:
-    """Return the host memory in bytes, as far as the system reports it."""
+    """Return the host memory of this process in bytes; empty if unknown."""
     if not _STATUS.is_file():
         return {}
     lines = (line.partition(":") for line in _STATUS.read_text().splitlines())
@@ -54,7 +58,7 @@ def _read_host() -> dict[str, int]:
 
 
 def _read_page_locked(torch: Any) -> dict[str, int]:
-    """Read the page-locked memory of PyTorch; no other framework reports it."""
+    """Return the bytes of PyTorch's page-locked memory; other frameworks do not report theirs."""
     if not torch.cuda.is_initialized():
         return {}
     stats = torch.cuda.host_memory_stats()
@@ -89,7 +93,7 @@ def _read_tensorflow(tf: Any) -> Iterator[dict[str, Any]]:
 
 
 def tensorflow_memory_limits() -> dict[str, int]:
-    """Return the bytes that TensorFlow may use on each device. Empty if TensorFlow does not report them."""
+    """Return device -> bytes that TensorFlow may use; empty if TensorFlow does not report them."""
     with suppress(Exception):  # not a public interface
         from tensorflow.python.client import pywrap_tf_session as session
 
@@ -103,7 +107,7 @@ def tensorflow_memory_limits() -> dict[str, int]:
 
 
 def tensorflow_context() -> Any:
-    """Return the eager context; None before TensorFlow has initialised its devices."""
+    """Return TensorFlow's eager context; None before TensorFlow has initialised its devices."""
     context = sys.modules["tensorflow.python.eager.context"].context_safe()
     return context if context is not None and context._initialized else None
 

@@ -1,9 +1,9 @@
 """Lines of notebook cells, named as IPython names them: `Cell In[9], line 12`.
 
-IPython compiles a cell under a generated file name, and its compiler knows the cell of each name. The magics `%time`
-and `%timeit` compile their code once more, under a name that all cells share. For this code, the doctor searches the
-stack for the frame of the cell. Profiling must not fail with an unknown version of IPython: a line then keeps the
-generated name.
+IPython compiles a cell under a generated file name, and its compiler can tell which cell has this name. The magics
+`%time` and `%timeit` compile their code once more, under a file name that all cells share. For this code, the doctor
+searches the stack for the frame of the cell. Profiling must not fail with an unknown version of IPython: a line then
+keeps the generated name.
 """
 
 import os
@@ -21,7 +21,7 @@ __all__ = ["MAGIC_FILES", "CellLine", "cell_name", "find_magic_line", "session_n
 MAGIC_FILES = frozenset({"<timed exec>", "<timed eval>", "<magic-timeit>"})  # file names of code that a magic compiles
 _CELL_MAGIC = "%%"
 _CELL_NUMBER = re.compile(rf"{re.escape(CELL_PREFIX)}(\d+)\]")
-_OLD_FILE = re.compile(r"<ipython-input-(\d+)-\w+>")  # IPython before 7.31 has no method that formats it
+_OLD_FILE = re.compile(r"<ipython-input-(\d+)-\w+>")  # before 7.31, IPython has no method that formats this name
 _LAUNCHERS = frozenset({"ipykernel_launcher.py", "colab_kernel_launcher.py", "ipython", "ipython3"})
 
 
@@ -34,7 +34,10 @@ class CellLine(NamedTuple):
 
 
 def cell_name(file: str) -> str | None:
-    """Return the name of the cell that has this file name, such as `Cell In[9]`; None for other files."""
+    """Return the name of the cell with a generated file name, such as `Cell In[9]`.
+
+    Return None for other files.
+    """
     with suppress(Exception):  # no IPython, or an unknown version
         label = _shell().compile.format_code_name(file)
         if label is not None:
@@ -44,7 +47,7 @@ def cell_name(file: str) -> str | None:
 
 
 def find_magic_line(frame: FrameType) -> CellLine | None:
-    """Return the line that a frame of a magic executes; None if its cell is unknown."""
+    """Return the cell's line that a frame of a magic executes; None if unknown."""
     try:
         return _find_cell_line(frame)
     except Exception:  # an unknown version of IPython
@@ -59,7 +62,7 @@ def session_name() -> str:
 
 
 def _find_cell_line(frame: FrameType) -> CellLine | None:
-    """Return the line of the cell in which a magic runs this frame."""
+    """Return the line of the cell whose magic runs this frame; None if unknown."""
     caller, name = frame.f_back, None
     while caller is not None and caller.f_code.co_filename not in MAGIC_FILES:
         name = cell_name(caller.f_code.co_filename)

@@ -2,7 +2,8 @@
 
 Only products count: matrix products, convolutions and attention. Other operators do little arithmetic. A multiplication
 and an addition are two operations. The formulas agree with `torch.utils.flop_counter`, except for the backward pass of
-attention. It repeats a product of the forward pass. This product does not count, because it is not work of the model.
+attention: this pass repeats a product of the forward pass, which does not count here, because the model does not need
+it twice.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +16,10 @@ Shapes = Sequence[Shape]
 
 
 def count_flops(operators: Iterable[tuple[str, Shapes]]) -> float | None:
-    """Return the operations of all products. None if the shapes do not show the operations of a product.
+    """Return the number of operations of all products.
 
-    An operator is its name, such as `aten::mm`, and the shapes of its arguments; arguments without a shape have [].
+    Return None if the shapes do not show the operations of a product. Each operator is its name, such as `aten::mm`,
+    and the shapes of its arguments; the shape is [] for an argument that is not a tensor.
     """
     total, forward, backward = 0, 0, 0
     for name, shapes in operators:
@@ -59,11 +61,11 @@ def _attention(first: int, factor: int) -> Callable[[Shapes], int]:
 
 
 def _convolution(shapes: Shapes) -> int:
-    """Return the operations of a convolution and of both gradients: of its input, and of its weights."""
+    """Return the operations of a convolution and of the gradients of its input and weights."""
     result, images, weights = shapes[:3]
     if len(weights) < 3 or len(result) < 2 or len(images) < 2:
         return 0
-    is_transposed = result[1] != weights[0]  # its weights have the channels of the input first
+    is_transposed = result[1] != weights[0]  # the weights then have the channels of the input first
     return 3 * 2 * prod(images if is_transposed else result) * prod(weights[1:])
 
 

@@ -9,13 +9,16 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["InputTrace", "OnReturn", "Patches", "make_hook", "make_open_hook"]
 
-# describe(result, *args, **kwargs) -> bytes and detail of the event; None: record no event
+# describe(result, *args, **kwargs) -> `nbytes` and `detail` of the event; None: record no event
 Describe = Callable[..., tuple[int, dict[str, Any] | None] | None]
 _MISSING = object()
 
 
 class InputTrace(Protocol):
-    """Traces the input of a framework in some steps after the profiled steps, because a trace makes steps slower."""
+    """Traces how a framework reads its batches, in some steps after the profiled steps.
+
+    The profiled steps are not traced, because a trace makes steps slower.
+    """
 
     def can_trace(self) -> bool: ...
 
@@ -25,7 +28,7 @@ class InputTrace(Protocol):
 
 
 class Patches:
-    """Replaces attributes of frameworks and restores them."""
+    """Replaces attributes of frameworks by hooks and restores them."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -46,9 +49,9 @@ class Patches:
         self.replace(owner, name, lambda original: make_hook(ledger, api, original, write), api=api)
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any], *, api: str) -> None:
-        """Replace `owner.name` by `make(original)`. If this is not possible, add a note."""
-        original = vars(owner).get(name, _MISSING)  # as the owner stores it; missing if the owner inherits it
-        bound = getattr(owner, name, _MISSING)  # as a lookup returns it
+        """Replace `owner.name` by `make(original)`. If this fails, add a note to the ledger."""
+        original = vars(owner).get(name, _MISSING)  # as `owner` stores it; missing if `owner` inherits it
+        bound = getattr(owner, name, _MISSING)  # as an attribute lookup returns it
         if bound is _MISSING:
             self.ledger.notes.append(f"{api} is not recorded: {_name_of(owner)} has no {name} in this version.")
             return
@@ -68,11 +71,11 @@ class Patches:
     def restore(self, *, except_api: str | None = None) -> None:
         """Remove all hooks, the latest first, except the hooks of `except_api`.
 
-        An attribute is not restored if other code has replaced the hook. A note says so.
+        If other code has replaced a hook, leave the attribute as it is and add a note to the ledger.
         """
         kept_apis = () if except_api is None else (except_api, self.hook_apis.get(except_api, except_api))
         kept: list[tuple[str, Any, str, Any, Any]] = []
-        covered = set()  # attributes with a kept hook; it calls the earlier hooks of the attribute, so these stay too
+        covered = set()  # attributes with a kept hook, which calls the earlier hooks of the attribute, so they stay too
         for replaced in reversed(self._replaced):
             api, owner, name, original, replacement = replaced
             if api in kept_apis or (id(owner), name) in covered:
@@ -125,8 +128,8 @@ def make_hook(
 ) -> Callable[..., Any]:
     """Return a hook that calls `original` and then `on_return`.
 
-    While `original` runs, the hooks of nested calls record nothing. A call runs without `on_return` if
-    `should_record` returns False or the ledger does not record it.
+    While `original` runs, the hooks of nested calls record nothing. The hook does not call `on_return` if
+    `should_record` returns False or if the ledger does not record the call.
     """
     begin_hook, end_hook = ledger.begin, ledger.end
 
@@ -151,7 +154,7 @@ def make_hook(
 def make_open_hook(
     ledger: Ledger, api: str, original: Callable[..., Any], on_return: OnReturn, should_record: CallFilter | None = None
 ) -> Callable[..., Any]:
-    """Return a hook like `make_hook`, but let the hooks of nested calls record too."""
+    """Return a hook like `make_hook`, but let hooks of nested calls record too."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if (should_record is not None and not should_record(*args, **kwargs)) or not ledger.can_begin():

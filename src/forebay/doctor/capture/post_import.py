@@ -33,7 +33,10 @@ class PostImportActions(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a module with a loader that runs its action. None for modules without an action."""
+        """Return the spec of a module, with a loader that also runs the module's action.
+
+        Return None for modules without an action.
+        """
         if fullname not in self._actions or fullname in self._searching:
             return None
         self._searching.add(fullname)
@@ -57,7 +60,7 @@ class _LoaderWithAction(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
-            module.__spec__.loader = self._loader  # `module.__spec__` must show the original loader
+            module.__spec__.loader = self._loader  # code that reads `module.__spec__` must find the original loader
         self._loader.exec_module(module)
         self._action()
 

@@ -1,7 +1,7 @@
 """Facts about the profiled process that rules need: settings, threads, devices, memory.
 
 A query may initialise devices. So the doctor queries only loaded frameworks. It queries JAX, and the memory of PyTorch
-and TensorFlow, only if that framework has initialised its devices.
+and TensorFlow, only if the framework in question has initialised its devices.
 """
 
 import os
@@ -20,10 +20,10 @@ if sys.platform != "win32":
 
 __all__ = ["BusyCoreMeter", "descendant_cpu_seconds", "process_facts"]
 
-INTERVAL_NS = 100_000_000  # between two readings of a BusyCoreMeter; a reading takes about 50 us
-MAX_READINGS = 2000  # per run; they cover at least 200 seconds
-MIN_SECONDS = 0.5  # of the profiled steps; the system counts CPU time in units of 10 ms
-# Positions in a `stat` file of Linux after the name of the process, which may contain spaces and parentheses.
+INTERVAL_NS = 100_000_000  # least time between two readings of a BusyCoreMeter; a reading takes about 50 us
+MAX_READINGS = 2000  # per run; these readings cover at least 200 seconds
+MIN_SECONDS = 0.5  # shorter profiled steps are not measured: the system counts CPU time in units of 10 ms
+# Positions of fields in `/proc/PID/stat`, counted after the name of the process, which may contain spaces.
 _PARENT, _FIRST_TIME, _FIRST_CHILD_TIME, _END_OF_TIMES = 1, 11, 13, 15
 # Environment variables that configure the frameworks.
 _SETTINGS = (
@@ -63,21 +63,21 @@ class _CpuTimes(NamedTuple):
 class BusyCoreMeter:
     """Measures how many cores this process and all other processes keep busy, on average.
 
-    The best measurement is that of unprofiled steps, between `start` and `stop`. A script may end before them. So
-    `read` collects readings earlier, and `measure` uses those of the profiled steps.
+    The best measurement is that of unprofiled steps, between `start` and `stop`. A script may end before these steps.
+    So `read` also collects readings during the profiled steps, and `measure` uses them.
     """
 
     def __init__(self) -> None:
         self.busy_cores: float | None = None  # of all threads of this process; None before `stop` or `measure`
-        self.foreign_cores: float | None = None  # of other processes, also of its children; None if unknown
-        self.worker_cores: float | None = None  # of its children and their children; None if unknown
+        self.foreign_cores: float | None = None  # of all other processes, including descendants; None if unknown
+        self.worker_cores: float | None = None  # of all descendants of this process; None if unknown
         self._started: _CpuTimes | None = None
-        self._workers_started: float | None = None  # CPU seconds of its children at the start
+        self._workers_started: float | None = None  # CPU seconds of all descendants when `start` was called
         self._readings: list[tuple[int, _CpuTimes]] = []
         self._next_time = 0
 
     def read(self, now: int) -> None:
-        """Add a reading, unless the last one is recent. `now` is the present time in nanoseconds."""
+        """Add a reading at the time `now` (ns), unless the last reading is recent."""
         if now >= self._next_time and len(self._readings) < MAX_READINGS:
             self._next_time = now + INTERVAL_NS
             self._readings.append((now, _read_cpu_times()))
@@ -117,7 +117,7 @@ def _read_cpu_times() -> _CpuTimes:
 def _machine_cpu_seconds(path: Path = Path("/proc/stat")) -> float | None:
     """Return the CPU seconds of all processes since the start of the machine.
 
-    Return None on systems without this file, and if it counts more cores than the process may use.
+    Return None if the system has no such file, or if the file counts cores that this process may not use.
     """
     try:
         lines = path.read_text(encoding="ascii").splitlines()
@@ -132,9 +132,9 @@ def _machine_cpu_seconds(path: Path = Path("/proc/stat")) -> float | None:
 
 
 def descendant_cpu_seconds(process: int | None = None, folder: Path = Path("/proc")) -> float | None:
-    """Return the CPU seconds of all descendants of a process, also of those that have ended; None if unknown.
+    """Return the CPU seconds of all descendants of a process; None if unknown.
 
-    Reading all processes of a machine takes about 30 us for each.
+    Descendants that have ended count too. This reads all processes of the machine, in about 30 us per process.
     """
     process = process or os.getpid()
     fields: dict[int, list[str]] = {}  # by process
@@ -156,7 +156,7 @@ def descendant_cpu_seconds(process: int | None = None, folder: Path = Path("/pro
 
 
 def _stat_fields(path: Path) -> list[str]:
-    """Return the fields after the name of the process; empty if the process has ended."""
+    """Return the fields of a `stat` file after the name; empty without a file."""
     try:
         return path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -168,7 +168,7 @@ def _add_ticks(texts: list[str]) -> int:
 
 
 def process_facts() -> dict[str, Any]:
-    """Return the facts as JSON values in the capture format. Unknown values are missing or None."""
+    """Return the facts in the format of captures. Unknown values are missing or None."""
     facts: dict[str, Any] = {
         "settings": {name: os.environ[name] for name in _SETTINGS if name in os.environ},
         "peak_nbytes": _peak_host_nbytes(),
@@ -194,10 +194,10 @@ def _peak_host_nbytes() -> int | None:
 
 
 def _can_query(name: str) -> bool:
-    """Whether a loaded framework may be queried. True for all but JAX.
+    """Whether the doctor may query a loaded framework. Only JAX may return False.
 
     TensorFlow imports an installed JAX, even if the script does not use JAX. A query of the JAX devices would
-    initialise all of them. So JAX must have initialised them before.
+    initialise all of them. So the script must have initialised them before.
     """
     if name != "jax":
         return True

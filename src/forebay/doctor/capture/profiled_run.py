@@ -26,8 +26,8 @@ class RunRequest:
     arguments: tuple[str, ...] = ()
     module: bool = False  # `script` is the name of a module, as for `python -m`
     stop: bool = False  # end the script when enough steps were recorded
-    warm_up: int = 10  # steps to skip before profiling
-    steps: int = 50  # steps to profile
+    warm_up: int = 10  # number of steps before the profiled steps
+    steps: int = 50  # number of steps to profile
 
 
 def profile_run(
@@ -38,10 +38,9 @@ def profile_run(
 ) -> Capture:
     """Run a script in a new session and return the capture.
 
-    With `run.stop`, the script ends when enough steps were recorded, if the capture `has_steps`.
-
-    If the script goes on after enough steps were recorded, `report_early` gets the capture of these steps. If the
-    script does not end after SIGTERM, `report_last` gets the capture in another thread, and the process ends.
+    When enough steps were recorded: with `run.stop`, end the script if `has_steps(capture)` is True. Without it, call
+    `report_early` with the capture so far, and let the script continue. If the script does not end after SIGTERM,
+    another thread calls `report_last` with the capture and ends the process.
     """
 
     def on_enough() -> None:
@@ -75,14 +74,15 @@ def run_profiled(run: RunRequest, session: Session) -> Capture:
     return session.capture(run.script, run.arguments, ended=ended)
 
 
-SILENT_SECONDS = 2.0  # `_wait` stops after this time without an event; Python joins the threads later, after the report
+SILENT_SECONDS = 2.0  # without an event; then `_wait` returns, and Python joins the threads after the report
 POLL_SECONDS = 0.05
 
 
 def wait_for_threads(event_count: Callable[[], int], is_done: Callable[[], bool]) -> str:
-    """Wait for the threads of the script; return "done", or "interrupted" or "terminated" after a signal.
+    """Wait for the threads of the script; return how the wait ended.
 
-    The wait ends early if enough steps were recorded, or if the threads record no events for SILENT_SECONDS.
+    Return "interrupted" or "terminated" after a signal, else "done". The wait ends early if enough steps were recorded,
+    or if the threads record no events for SILENT_SECONDS.
     """
     try:
         with sigterm_deadline(), raise_on_sigterm():
@@ -107,7 +107,7 @@ def _wait(event_count: Callable[[], int], is_done: Callable[[], bool]) -> None:
 def _surviving_threads() -> list[threading.Thread]:
     """Return the threads that Python joins at exit, without threads of `concurrent.futures` pools.
 
-    Python ends the pool threads itself at exit.
+    An idle thread of a pool ends only when Python exits, so do not wait for it.
     """
     others = (threading.main_thread(), threading.current_thread(), *pools._threads_queues)
     return [thread for thread in threading.enumerate() if not thread.daemon and thread not in others]

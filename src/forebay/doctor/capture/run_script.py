@@ -27,7 +27,10 @@ def run_module(name: str, arguments: Sequence[str]) -> str:
 
 
 def _run_in_this_process(run: Callable[[], object]) -> str:
-    """Return how the run ended. A process that the script has forked exits here, because it needs no report."""
+    """Run a script; return how it ended, as in `Capture.ended`.
+
+    In a process that the script has forked, exit instead: only the original process reports.
+    """
     process = os.getpid()
     ended = _run(run)
     if os.getpid() != process:
@@ -36,7 +39,7 @@ def _run_in_this_process(run: Callable[[], object]) -> str:
 
 
 def _exit_code(ended: str) -> int:
-    """Return the exit code of Python for this end; 1 for "terminated"."""
+    """Return the exit code that Python would have; 1 for "terminated"."""
     if ended == "done":
         return 0
     code = ended.removeprefix("exit ")
@@ -46,7 +49,7 @@ def _exit_code(ended: str) -> int:
 def _run(run: Callable[[], object]) -> str:
     """Run a script and return how it ended.
 
-    As in Python, the exception of a script is handled outside of `except` blocks.
+    This calls `sys.excepthook` outside of an `except` block, as Python does.
     """
     match _raised_by(run):
         case None:
@@ -56,7 +59,7 @@ def _run(run: Callable[[], object]) -> str:
         case SigtermReceived():
             return "terminated"
         case KeyboardInterrupt() as error:
-            if sys.excepthook is not sys.__excepthook__:  # the default hook says less than the report
+            if sys.excepthook is not sys.__excepthook__:  # the default hook prints less than the report
                 _call_excepthook(error)
             return "interrupted"
         case error:
@@ -74,7 +77,10 @@ def _raised_by(run: Callable[[], object]) -> BaseException | None:
 
 
 def _end_with(code: object) -> str:
-    """Print an exit code that is not a number, as Python does; return how the script ended."""
+    """Return how a script that raised `SystemExit(code)` ended.
+
+    Print a code that is not a number, as Python does.
+    """
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)  # noqa: T201  # as Python prints the text of sys.exit()
     return "done" if code in (None, 0) else f"exit {code}"

@@ -1,6 +1,6 @@
-"""The thread of a sampler: it calls a function again and again until it is stopped.
+"""The thread of a sampler, which calls a function repeatedly until `stop`.
 
-It is not a `threading.Thread`, so that the script does not see it in `threading.enumerate`.
+The thread is not a `threading.Thread`, so that the script does not see it in `threading.enumerate`.
 """
 
 import _thread
@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 __all__ = ["CollectorPause", "SamplingThread"]
 
-# Before Python 3.12, allocating a frame object may run the collector. A finalizer may then release the interpreter
-# lock. The sampled thread continues and frees the frame that the sampler is reading, and the process crashes. Since
-# Python 3.12 the collector runs only between bytecodes, so no pause is needed.
+# Before Python 3.12, allocating a frame object may run the garbage collector. A finalizer may then release the
+# interpreter lock. The sampled thread continues and frees the frame that the sampler is reading, and the process
+# crashes. Since Python 3.12 the collector runs only between bytecodes, so no pause is needed.
 NEEDS_PAUSE = sys.version_info < (3, 12)
 STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 
@@ -33,7 +33,7 @@ class SamplingThread:
         self._end_signal = _thread.allocate_lock()  # the thread releases it when it ends
 
     def start(self, seconds: float) -> None:
-        """Start the thread. The first sample follows after `seconds`."""
+        """Start the thread. It takes the first sample after `seconds`."""
         self._is_running = True
         self._stop_signal.acquire()
         self._end_signal.acquire()
@@ -47,7 +47,10 @@ class SamplingThread:
             self._end_signal.acquire(timeout=STOP_SECONDS)
 
     def forget(self) -> None:
-        """Undo what the thread has changed. Call this in a forked process, which has no sampling thread."""
+        """Undo what the thread has changed, without ending the thread.
+
+        Call this in a forked process, which does not have the thread.
+        """
         self._is_running = False
         self._collector_pause.resume()
 
@@ -77,7 +80,10 @@ class CollectorPause:
         self.resume()
 
     def resume(self) -> None:
-        """Let the collector run again, if this object has paused it. A forked process must call this."""
+        """Let the garbage collector run again, if this object has paused it.
+
+        Call this in a process that was forked inside the `with` statement.
+        """
         if self._is_paused:
             self._is_paused = False
             gc.enable()

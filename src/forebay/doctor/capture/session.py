@@ -42,9 +42,9 @@ HOOKS |= {"forebay.feed.feed": "forebay.doctor.capture.hooks.forebay", "sys": "f
 class Session:
     """Profiles this process between `start` and `stop`. Only one session can run at a time.
 
-    `on_enough` is called when enough steps were recorded. `covers_script` is True if the session profiles a
-    whole script, which may itself call `watch()`. `records_history` is True if the session also records the times of
-    the steps after the profiled ones.
+    The session calls `on_enough` when it has recorded enough steps. `covers_script` is True if the session profiles a
+    whole script, which may itself call `watch()`. `records_history` is True if the session also records the step
+    history, which are the times of all unprofiled steps.
     """
 
     _lock = threading.Lock()
@@ -59,7 +59,7 @@ class Session:
         records_history: bool = True,
     ) -> None:
         self.detector = detector or StepDetector()
-        # Without a history, the session only measures step times. It then skips two phases of the step detector: `early
+        # Without a history, the session only measures step times. The step detector then skips its phases `early
         # tracing` and `input tracing`.
         if records_history:
             self.detector.can_trace = has_loaded_cuda
@@ -74,7 +74,8 @@ class Session:
         self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
         self._monitor = StepMonitor(self.ledger.lines, partial(self.ledger.note_failure, "the history of steps"))
         self._records_history = records_history
-        # After the timed steps, the history gets one time for this many steps. If 0, it ends with the timed steps.
+        # After the timed steps, the history gets one time for this many steps together; 0: it ends with the timed
+        # steps.
         self._steps_per_measurement = 0
         self._on_enough = on_enough
         self._covers_script = covers_script
@@ -159,12 +160,12 @@ class Session:
         )
 
     def _other_cores(self) -> float | None:
-        """Return how many cores the threads besides the loop's thread kept busy in the profiled and timed steps."""
+        """Return how many cores the other threads than the loop's thread kept busy."""
         ends = (self.detector.end, *self.detector.step_ends[-1:])
         return self._other_threads_clock.other_cores(self.detector.start, max(ends))
 
     def _excerpt(self) -> dict[str, Any]:
-        """Return the excerpt: statements of the script. The rules write the code of cures for them."""
+        """Return the excerpt of the script, for which the rules write the code of cures."""
         try:
             return excerpt_files(list(self.ledger.lines.locations))
         except Exception as error:
@@ -184,10 +185,10 @@ class Session:
             self.ledger.notes.append(f"{name} is not recorded: {describe_error(error)}")
 
     def _on_site(self, site: SiteKey, count: int, now: int) -> NextReport:
-        """Tell the step detector that a call site has had `count` events, and apply its decisions.
+        """Report a call site with `count` events to the step detector, and apply its decisions.
 
-        The ledger calls this method. Return when it must do so again for this site. The first call also starts the GPU
-        sampler.
+        The ledger calls this method at the time `now` (ns), and calls it again when the returned `NextReport` says so.
+        The first call also starts the GPU sampler.
         """
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
@@ -226,7 +227,7 @@ class Session:
             self._host_sampler.stop()  # samples would disturb the steps that are recorded or timed from now on
             self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory
             if self._device.start():
-                self._arithmetic.start()  # only until the recorded steps start
+                self._arithmetic.start()  # it stops before the first recorded step
             else:
                 self.detector.skip_tracing()
         if self.detector.phase == "timing":
@@ -261,7 +262,7 @@ class Session:
             self._patches.input_trace.stop()
 
     def _monitor_steps(self, site: SiteKey) -> bool:
-        """Continue to record the ends of steps if this costs almost no time. Return whether recording continues."""
+        """Record further ends of steps if this costs almost no time; return whether it does."""
         seconds = self._unprofiled_seconds()
         if not self._records_history or not seconds:
             return False

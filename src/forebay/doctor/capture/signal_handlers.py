@@ -18,7 +18,7 @@ __all__ = [
     "restore_handlers_on_failure",
 ]
 
-# A second SIGTERM within these seconds counts as the same signal: `timeout` sends it to a process and to its group.
+# A second SIGTERM within this time is the same signal: the command `timeout` sends it to a process and to its group.
 _DUPLICATE_SECONDS = 0.1
 _received = threading.Event()  # set if SIGTERM has raised `SigtermReceived`, or is about to
 _handling = threading.RLock()  # held by a thread that sets `_received` or repeats SIGTERM
@@ -48,15 +48,18 @@ def raise_on_sigterm() -> Iterator[None]:
 
 
 def is_sigterm_pending() -> bool:
-    """Whether an arrived SIGTERM raises `SigtermReceived`, or has raised it. False if the script handles SIGTERM."""
+    """Whether a SIGTERM that has arrived raises or has raised `SigtermReceived`.
+
+    False if the script handles SIGTERM itself.
+    """
     return _received.is_set() or signal.getsignal(signal.SIGTERM) is _handle_sigterm
 
 
 def repeat_unhandled_sigterm() -> None:
     """Send SIGTERM to the main thread again if its handler has not run yet.
 
-    A signal that arrives just before a system call such as `sleep` does not interrupt it: Python would run the handler
-    only after the call. A repeated signal interrupts it.
+    A signal that arrives just before a system call such as `sleep` does not interrupt this call, and Python runs the
+    handler only after the call. A repeated signal interrupts the call.
     """
     with _handling:
         if not _received.is_set() and is_sigterm_pending():
@@ -74,7 +77,7 @@ def _handle_sigterm(number: int, frame: FrameType | None) -> None:
 
 
 def _restore_default() -> None:
-    """Restore the default action of SIGTERM, unless another handler was installed since."""
+    """Restore the default action of SIGTERM, unless the script has set another handler."""
     if signal.getsignal(signal.SIGTERM) is _handle_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

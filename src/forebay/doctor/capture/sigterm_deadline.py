@@ -18,11 +18,11 @@ from forebay.doctor.capture.signal_handlers import is_sigterm_pending, repeat_un
 
 __all__ = ["GRACE_SECONDS", "report_at_deadline", "sigterm_deadline"]
 
-GRACE_SECONDS = 5.0  # from SIGTERM until the script must have ended
-_REPEAT_SECONDS = 0.2  # until SIGTERM is sent again if its handler has not run
+GRACE_SECONDS = 5.0  # the script must end within this time after SIGTERM
+_REPEAT_SECONDS = 0.2  # after this time, the thread sends SIGTERM again if its handler has not run
 _EXIT_CODE = 2  # of the doctor, if the script was terminated
 _MESSAGE = "forebay doctor: the script did not end within {:.0f} s after SIGTERM, so the doctor ends it{}.\n"
-REPORT_SECONDS = 20.0  # seconds for the report after the deadline; a library that hangs may block the report
+REPORT_SECONDS = 20.0  # limit of the report after the deadline; a library that hangs may block the report
 
 
 class _LastReport:
@@ -63,10 +63,11 @@ def report_at_deadline(report: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
-    """If the block does not end within `seconds` after SIGTERM, write a last report and end the process.
+    """End the process if the block does not end within `seconds` after SIGTERM.
 
-    Python writes the number of a signal to the wakeup file descriptor as soon as it arrives, even while the main thread
-    executes no Python code. Does nothing outside of the main thread, or if the descriptor is in use.
+    Before that, write a last report. To notice SIGTERM, a thread reads a pipe: Python writes the number of a signal to
+    the wakeup file descriptor as soon as it arrives, even while the main thread executes no Python code. This does
+    nothing outside of the main thread, or if the descriptor is in use.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -85,11 +86,14 @@ def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
             threading.Event().wait()  # the thread that reports ends the process
         _clear_wakeup(writer)
         with suppress(OSError):  # the script may have closed it
-            os.close(writer)  # ends the thread
+            os.close(writer)  # ends the thread that reads the pipe
 
 
 def _watch(reader: int, ended: threading.Event, seconds: float) -> None:
-    """Read the numbers of signals, and end the process `seconds` after a SIGTERM that the script does not handle."""
+    """Read the numbers of signals from a pipe, and apply the deadline.
+
+    The process ends `seconds` after a SIGTERM that the script does not handle.
+    """
     with suppress(OSError):
         while number := os.read(reader, 1):
             if number[0] != signal.SIGTERM or not is_sigterm_pending():
@@ -135,6 +139,6 @@ def _clear_wakeup(writer: int) -> None:
 
 @cache  # runs once in a process, because a fork callback cannot be removed
 def _reset_wakeup_in_children() -> None:
-    """Keep the signals of forked children out of the pipe, which they share with this process."""
+    """Keep signals of forked children out of the pipe that they share with this process."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: [*map(_clear_wakeup, [*_writers])])

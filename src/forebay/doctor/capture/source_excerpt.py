@@ -2,7 +2,7 @@
 
 The code of a cure uses the script's own names, batch size and calls. So a capture stores the loops of the recorded
 lines, the functions that they call, the assignments of the names that they read, and the calls in `_CALLS`. An excerpt
-contains no comments, no docstrings and no other statements. `model.redaction` removes it with the other source text.
+contains no comments, no docstrings and no other statements. `model.redaction` removes all excerpts from a capture.
 """
 
 import ast
@@ -22,7 +22,7 @@ MAX_SOURCE_LINES = 20_000  # of a file; longer files are generated code and get 
 MAX_EXCERPT_LINES = 1500  # of a file
 MAX_STATEMENT_LINES = 60  # a longer assignment is a table of data, not code
 ROUNDS = 3  # how many assignments back the excerpt follows a name
-# Last names of calls that decide which cures fit.
+# Calls of functions with these names decide which cures fit. The names are without module or object.
 _CALLS = frozenset(
     {"DataLoader", "compile", "fit", "fit_generator", "train_on_batch", "jit", "function", "device", "autocast"}
     | {"batch", "map", "prefetch", "from_generator", "from_tensor_slices", "set_float32_matmul_precision", "parameters"}
@@ -34,7 +34,10 @@ _SCOPES = (*_FUNCTIONS, ast.ClassDef)
 
 
 def excerpt_files(locations: Iterable[tuple[str, int, str]]) -> dict[str, Any]:
-    """Return the excerpts of the files of these lines (file, number, function), as JSON values."""
+    """Return the excerpts of the files in `locations` as JSON values; empty without excerpts.
+
+    Each location is a recorded line: file, line number, function.
+    """
     numbers: dict[str, set[int]] = {}
     for file, number, _ in locations:
         numbers.setdefault(file, set()).add(number)
@@ -48,10 +51,11 @@ def excerpt_files(locations: Iterable[tuple[str, int, str]]) -> dict[str, Any]:
 
 
 def excerpt_source(source: str, recorded: set[int]) -> dict[int, str]:
-    """Return line number -> text of the excerpt; empty if the source cannot be parsed or is too long.
+    """Return the excerpt of a file: line number -> text.
 
-    `recorded` are the numbers of the recorded lines. The lines of the excerpt, at their numbers, are valid Python:
-    `pass` replaces the statements that are left out.
+    The result is empty if Python cannot parse the source, or if the source is too long. `recorded` are the numbers of
+    the recorded lines. The lines of the excerpt, at their numbers, are valid Python: `pass` replaces the statements
+    that are left out.
     """
     if not source.strip() or source.count("\n") > MAX_SOURCE_LINES:
         return {}
@@ -89,7 +93,10 @@ class _Selection:
         return any(number in self._recorded for number in range(_first(statement), _last(statement) + 1))
 
     def _is_whole(self, statement: ast.stmt) -> bool:
-        """Whether all statements inside belong to the excerpt too: a loop, or a function that was recorded."""
+        """Whether the excerpt contains all statements inside this statement.
+
+        This holds for loops and functions with a recorded line.
+        """
         if isinstance(statement, _LOOPS):
             return self._is_recorded(statement)
         return isinstance(statement, _FUNCTIONS) and self._is_recorded(statement)

@@ -1,6 +1,6 @@
 """Finds the line of user code that caused a call.
 
-This is the line of the innermost stack frame outside of libraries, generated code and Forebay.
+This line, the user line, is that of the innermost stack frame outside of libraries, generated code and Forebay.
 """
 
 import linecache
@@ -30,7 +30,7 @@ class SourceLines:
 
     def __init__(self) -> None:
         self.locations: list[tuple[str, int, str]] = []  # file, line number, function
-        self.user_file_cache: dict[str, bool] = {}  # file name -> whether it is user code; only files looked up so far
+        self.user_file_cache: dict[str, bool] = {}  # file name -> whether it is user code
         self._indices: dict[tuple[str, int], int] = {}
         self._texts: dict[tuple[str, int], str] = {}  # of lines whose text is not in a file
         self._lock = threading.RLock()  # reentrant: a signal handler may run while its thread holds the lock
@@ -55,7 +55,7 @@ class SourceLines:
         return -1
 
     def line_of_frame(self, frame: FrameType) -> int:
-        """Return the index of the line that a frame executes; -1 if it is not user code."""
+        """Return the index of the line that a frame executes; -1 outside of user code."""
         code = frame.f_code
         is_user = self.user_file_cache.get(code.co_filename)
         if is_user is None:
@@ -88,7 +88,7 @@ class SourceLines:
         return -1
 
     def read(self, *, text: bool = True) -> list[Line]:
-        """Return all indexed lines in order; `text=False` omits their source text."""
+        """Return all lines in the order of their indices; `text=False` omits the source text."""
         return [
             Line(cell_name(file) or file, number, function, self._read_text(file, number) if text else "")
             for file, number, function in self.locations
@@ -99,7 +99,7 @@ class SourceLines:
 
     def _add_frame(self, frame: FrameType) -> int:
         code = frame.f_code
-        # Some instructions of Python 3.11 have no line: None.
+        # In Python 3.11, `f_lineno` is None for some instructions.
         file, number = code.co_filename, frame.f_lineno or code.co_firstlineno
         if file in MAGIC_FILES and (line := find_magic_line(frame)) is not None:
             file, number = line.file, line.number

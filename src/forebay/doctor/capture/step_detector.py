@@ -6,20 +6,20 @@ call site whose events recur. Profiling has these phases:
     profiling -> input tracing -> tracing -> timing -> done
 
 `profiling` records events of the host. `input tracing` also traces the input of some steps, if a framework reads its
-batches where no hook runs. `tracing` also records some steps on the device, if CUPTI can. Then the session
+batches where no hook runs. `tracing` also records some steps on the device, if CUPTI is available. Then the session
 removes all hooks except the hook that marks a step, and `timing` measures unprofiled steps. The difference between
 profiled and unprofiled steps is the cost of profiling. In names, `traced` steps are those recorded on the device, and
 `untraced` steps are unprofiled.
 
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
-detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector
-profiles it again. Operations warm up again after each of the first compilations, because both may build the model.
-Compilations do not count as time in which a site recurs: the first step may copy its batch twice, and then compile for
-ten seconds. A window always has some steps, even if each of them takes long.
+detector profiles a short sample of its events and then pauses the hooks. When the site has recurred for long enough,
+the detector profiles it again. Sites of eager operations begin their warm-up again after each of the first
+compilations, because operations and compilations may both build the model. Compilations do not count as time in which a
+site recurs: the first step may copy its batch twice, and then compile for ten seconds.
 
-A loop may end before the device is recorded. So in a process with CUDA, the first steps of a site are also recorded on
-the device (`early tracing`), and steps that take long even before the warm-up has ended. Then profiling starts again.
-If the loop ends soon, these records are used.
+A loop may end before the phase `tracing`. So in a process with CUDA, `early tracing` records a few steps of a site on
+the device, after its first profiled steps, or even before its warm-up has ended if steps take long. Then profiling
+starts again. If the loop ends before `tracing`, the capture contains these early records.
 """
 
 from collections.abc import Callable
@@ -37,10 +37,10 @@ Phase = Literal["profiling", "early tracing", "input tracing", "tracing", "timin
 _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
 _NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
 _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
-_BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
+_BLOCK_STEPS = 16  # short steps are timed in blocks of this many
 # More compilations than these do not belong to the building of a model: the loop itself compiles.
 _MAX_BUILDING_COMPILATIONS = 200
-_MAX_REPORT_NS = 100_000_000  # while profiling, the first event of a site after this time is reported
+_MAX_REPORT_NS = 100_000_000  # while profiling, the ledger reports a site at its first event after this time
 
 
 @dataclass(slots=True)
@@ -63,7 +63,8 @@ class StepDetector:
     warm_up_again: int = 3  # steps of the second warm-up, after `early tracing`
     can_trace: Callable[[], bool] = lambda: False  # whether steps can be recorded on a device
     can_trace_input: Callable[[], bool] = lambda: False  # whether the input of some steps must be traced
-    short_seconds: float = 200e-6  # shorter steps are timed in blocks, because reports slow them; 0: never
+    # Shorter steps are timed in blocks, because a report of each step would slow them. 0: time each step.
+    short_seconds: float = 200e-6
     phase: Phase = "profiling"
     anchor: SiteKey | None = None  # the site that ends a step
     start: int = 0  # nanoseconds; start of the profiled window
@@ -158,10 +159,10 @@ class StepDetector:
     def finish(self, now: int) -> None:
         """End profiling, because the script has ended.
 
-        If it ends in the phase `profiling`, the sample that was taken before a pause or before `early tracing` becomes
-        the profiled window, unless a more reliable site recurs or more steps of the same site were profiled since.
-        Operations do not become the window if a more reliable site has warmed up at any time: they may have built the
-        model. Otherwise the window is the whole run, without an anchor.
+        If it ends in the phase `profiling`, the sample that the detector took before a pause or before `early tracing`
+        becomes the profiled window, unless a more reliable site recurs or more steps of the same site were profiled
+        since. Operations do not become the window if a more reliable site has warmed up at any time: they may have
+        built the model. Otherwise the window is the whole run, without an anchor.
         """
         if self.phase in ("profiling", "early tracing"):
             if self._sampled_site is not None and self._sampled_site[0] != EventKind.STEP and self._find_training():
@@ -176,13 +177,13 @@ class StepDetector:
         self.phase = "done"
 
     def _final_priority(self, now: int) -> int:
-        """Return the priority of the most reliable site that recurs. If operations compete, ended sites count too."""
+        """Return the best priority of sites that recur; for operations, also of ended sites."""
         is_of_operations = self._sampled_site is not None and self._sampled_site[0] == EventKind.OPS
         ended = [site.priority for site in self._sites.values() if is_of_operations and site.count > self.warm_up]
         return min([self._best_priority(now), *ended])
 
     def _prefer_later_steps(self, loop_site: LoopSite) -> None:
-        """Use the steps since the last warm-up as the window, if there are enough of them."""
+        """Use the steps since the last warm-up as the window, if there are enough."""
         steps = loop_site.count - loop_site.count_at_start - self.warm_up
         sampled = self._sampled_steps or self.early_steps
         if self._early_site is not None and loop_site.warm_at > self.end and steps >= min(sampled, self.early_steps):
@@ -225,7 +226,7 @@ class StepDetector:
         if self._is_slow(loop_site, now) and self._begin_early_tracing(site, loop_site, now):
             self.start = loop_site.second
             return True
-        has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # if a step takes seconds
+        has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # if steps take seconds
         if event_count <= max(1, self.warm_up) and not has_warmed_up:
             loop_site.warm_at, loop_site.sample_until = now, now + int(self.seconds * 1e9)
             loop_site.warm_count = count
@@ -259,9 +260,10 @@ class StepDetector:
         return is_slow and self._may_trace_early(loop_site, now)
 
     def _find_training(self) -> SiteKey | None:
-        """Return the STEP site with the most profiled steps, or None if there are fewer than `early_steps`.
+        """Return the STEP site with the most profiled steps; None if it has too few.
 
-        A script may use its model in a loop after a training that was too short for all steps. The training matters.
+        After a training that was too short for all steps, a script may use its model in another loop. The window must
+        then have the steps of the training.
         """
         found = [
             (loop_site.count - loop_site.count_at_start - self.warm_up, site)
@@ -287,7 +289,7 @@ class StepDetector:
         return is_first and not self._is_tracing_refused and loop_site.priority <= self._best_priority(now, 1)
 
     def _begin_early_tracing(self, site: SiteKey, loop_site: LoopSite, now: int) -> bool:
-        """Record the next steps on the device, if there is one; return whether the phase has changed."""
+        """Begin `early tracing` if there is a device; return whether the phase has changed."""
         self._is_tracing_refused = not self.can_trace()
         if self._is_tracing_refused:
             return False
@@ -309,7 +311,7 @@ class StepDetector:
         return True
 
     def _add_site(self, site: SiteKey, now: int) -> LoopSite | None:
-        """Add and return a new site. Return None if events of its kind cannot mark steps."""
+        """Add and return a site; None if events of its kind cannot mark steps."""
         loop_site = make_loop_site(site[0], now, wait_seconds=self.wait_seconds)
         if loop_site is not None:
             self._sites[site] = loop_site
@@ -340,7 +342,7 @@ class StepDetector:
             self._restart_warm_up()
 
     def _restart_warm_up(self, priority: int = 0) -> None:
-        """Let every site warm up again whose priority is this number or a larger one."""
+        """Restart the warm-up of all sites whose priority is at least `priority`."""
         for site in self._sites.values():
             if site.priority >= priority:
                 site.warm_at = 0

@@ -1,9 +1,9 @@
-"""Records the history of unprofiled steps: a hook reports step ends, and a thread samples the loop.
+"""Records the history of unprofiled steps: their times, and samples of the loop.
 
-The hook only appends to a queue. The thread takes the ends from the queue and samples the stack of the loop about 20
-times per second. In a step that takes longer than usual, it samples more often: the line of a rare pause needs several
-samples. The longer such a step takes, the rarer its samples become, so that sampling after the end of the loop, which
-looks like one long step, costs almost nothing.
+A hook appends the end of each step to a queue. A thread takes the ends from the queue and samples the stack of the loop
+about 20 times per second. In a step that takes longer than usual, the thread samples more often: the line of a rare
+pause needs several samples. The longer the step takes, the rarer its samples become. So sampling costs almost nothing
+after the end of the loop, which looks like one long step.
 """
 
 import _thread
@@ -26,19 +26,20 @@ __all__ = ["StepMonitor", "steps_per_measurement"]
 SECONDS = 0.05  # between two samples, on average
 LONG_STEP_SECONDS = 0.005  # between two samples of a long step, at first
 LONG_STEP_SHARE = 0.05  # between two later samples, as a share of the time since the long step began
-MAX_SECONDS = 2.0  # between two samples
-MAX_ENDS = 100_000  # step ends in the queue; the thread empties it often
-MAX_HOOK_SHARE = 0.003  # of a step, for the hook that reports its end
-MAX_MEASURED_STEPS = 64  # steps that are measured together
+MAX_SECONDS = 2.0  # between two samples, at most
+MAX_ENDS = 100_000  # step ends in the queue, which the thread empties often
+MAX_HOOK_SHARE = 0.003  # share of a step that the hook calls in it may take
+MAX_MEASURED_STEPS = 64  # steps that are measured together, at most
 # Seconds of a hook call on a small ARM machine, by the kind of its event. Hooks of other kinds take too long.
 CALL_SECONDS = {EventKind.STEP: 6e-6, EventKind.INPUT: 2e-5, EventKind.RUN: 6e-5}
 SKIPPED_CALL_SECONDS = 5e-7  # of a hook call that the ledger skips
 
 
 def steps_per_measurement(kind: str, usual_seconds: float, calls: int) -> int:
-    """Return how many steps to measure together, so that hooks cost almost nothing; 0 if no number is enough.
+    """Return how many steps to measure together, so that hooks cost almost nothing.
 
-    `calls` is the number of hook calls per step that the ledger can skip.
+    Return 0 if the hooks cost too much with any number. `kind` is that of the events that end the steps. `calls` is the
+    number of hook calls per step that the ledger can skip.
     """
     call_seconds, most_seconds = CALL_SECONDS.get(EventKind(kind)), MAX_HOOK_SHARE * usual_seconds
     if call_seconds is None or most_seconds <= calls * SKIPPED_CALL_SECONDS:
@@ -51,7 +52,7 @@ class StepMonitor:
     """Records steps between `start` and `stop`."""
 
     def __init__(self, lines: SourceLines, on_failure: Callable[[Exception], None]) -> None:
-        """`on_failure` is called with an error that has ended the sampling."""
+        """If an error ends the sampling, the monitor passes it to `on_failure`."""
         self._stacks = CallStacks(lines)
         self._recorder = HistoryRecorder()
         self._recorder_lock = _thread.allocate_lock()
@@ -72,12 +73,15 @@ class StepMonitor:
         self._thread.stop()
 
     def forget_thread(self) -> None:
-        """Call this in a forked process, which has no sampling thread."""
+        """Undo what the thread has changed. Call this in a forked process, which lacks it."""
         self._thread.forget()
         self._recorder_lock = _thread.allocate_lock()
 
     def add_end(self, time: int, steps: int = 1) -> None:
-        """Report that `steps` steps ended together at a time (ns). The first report only begins a step."""
+        """Report that `steps` steps ended together at `time` (ns).
+
+        The first report only begins a step.
+        """
         self._ends.append((time, steps))
 
     def discard_step(self) -> None:
@@ -112,7 +116,7 @@ class StepMonitor:
         return SECONDS * self._random.uniform(0.5, 1.5)
 
     def _record_ends(self, until: int | None = None) -> None:
-        """Pass the queued step ends to the recorder, up to the time `until` (ns), or all of them."""
+        """Pass the queued step ends to the recorder, up to `until` (ns); None: all."""
         while self._ends and (until is None or self._ends[0][0] <= until):
             time, steps = self._ends.popleft()
             self._block_steps = steps or self._block_steps

@@ -1,8 +1,8 @@
 """Readings about the loop's thread and the other threads of the process.
 
 A tool such as a debugger, a coverage tool or a profiler runs for every line or function of the script. It uses
-`sys.settrace`, `sys.setprofile` or `sys.monitoring`. Hooks of these functions would appear in what the tools record. So
-the doctor only reads what is set on the loop's thread, when the profiled steps end.
+`sys.settrace`, `sys.setprofile` or `sys.monitoring`. If the doctor hooked these functions, its hooks would appear in
+the records of the tool. So the doctor only reads which tools are set on the loop's thread when the profiled steps end.
 
 On a CPU, JAX computes in its own threads. Their CPU time shows whether they may limit a step.
 """
@@ -26,12 +26,12 @@ __all__ = ["OtherThreadsClock", "RunnableClock", "active_tools", "record_tools"]
 _OWN_HOOKS = ("cProfile", "_lsprof")  # modules of profilers whose calls are recorded by `hooks.python`
 _MONITORS = (0, 1)  # ids of debuggers and of coverage tools in `sys.monitoring`
 _THREAD_FILE = Path("/proc/thread-self/schedstat")  # Linux: CPU time and wait for a core of a thread, in nanoseconds
-INTERVAL_NS = 10_000_000  # between two readings; a reading takes about 1 us
-MAX_READINGS = 2000  # per run; they cover at least 20 seconds
+INTERVAL_NS = 10_000_000  # least time between two readings; a reading takes about 1 us
+MAX_READINGS = 2000  # per run; these readings cover at least 20 seconds
 
 
 def record_tools(ledger: Ledger, start: int) -> None:
-    """Record each tool that is active on this thread as on from `start` (nanoseconds) until now."""
+    """Record each active tool as a setting that is on since `start` (ns)."""
     for setting in sorted(active_tools()):
         ledger.append((EventKind.SETTING, setting.value, -1), start, perf_counter_ns())
 
@@ -66,7 +66,7 @@ class OtherThreadsClock:
         self._next_time = 0
 
     def read(self, now: int) -> None:
-        """Add a reading, unless the last one is recent. `now` is the present time in nanoseconds."""
+        """Add a reading at the time `now` (ns), unless the last reading is recent."""
         if now < self._next_time or len(self._readings) >= MAX_READINGS:
             return
         self._next_time = now + INTERVAL_NS
@@ -75,7 +75,8 @@ class OtherThreadsClock:
     def other_cores(self, start: int, end: int) -> float | None:
         """Return how many cores the other threads kept busy from `start` to `end`.
 
-        The thread with the most readings in this time is that of the loop. Return None if it has fewer than two.
+        `start` and `end` are nanoseconds. The loop runs in the thread with the most readings in this time. Return None
+        if this thread has fewer than two readings.
         """
         inside = [reading for reading in self._readings if start <= reading.time <= end]
         threads = [reading.thread for reading in inside]
@@ -89,9 +90,10 @@ class OtherThreadsClock:
 
 
 class RunnableClock:
-    """Reads how long the calling thread has run or waited for a core: not how long it slept or waited for data.
+    """Reads how long the calling thread has run or waited for a core.
 
-    Linux counts the wait for a core in a file per thread. On other systems, only the CPU time counts.
+    Time in which the thread slept or waited for data does not count. Linux counts the wait for a core in a file for
+    each thread. On other systems, only the CPU time counts.
     """
 
     def __init__(self) -> None:
@@ -112,12 +114,12 @@ class _ThreadFile:
     """The open file of a thread. It closes when the thread ends."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = -1  # the system has no such file
+        self._descriptor = -1  # stays -1 if the system has no such file
         with suppress(OSError):
             self._descriptor = os.open(path, os.O_RDONLY)
 
     def waited_ns(self) -> int:
-        """Return for how long the thread has waited for a core, in nanoseconds; 0 if this is unknown."""
+        """Return how long the thread has waited for a core, in nanoseconds; 0 if unknown."""
         try:
             return int(os.pread(self._descriptor, 100, 0).split()[1]) if self._descriptor >= 0 else 0
         except (IndexError, OSError, ValueError):

@@ -131,7 +131,7 @@ class LedgerEvent(NamedTuple):
 
 
 class HostSample(NamedTuple):
-    """The line that a thread executed at one time, whether or not a hook recorded it.
+    """The line that a thread executed at one time, recorded by hooks or not.
 
     `time` uses the clock of the events.
     """

@@ -1,4 +1,4 @@
-"""Records device activity through CUPTI.
+"""Records the activity of NVIDIA GPUs through CUPTI, the profiling library of CUDA.
 
 CUPTI fills buffers of a small C library (buffers.c). Python reads the records only when recording stops.
 """
@@ -39,7 +39,7 @@ _MIN_RECORD_NBYTES = 32  # no CUPTI record of ACTIVITY_KINDS or CALL_KINDS is sm
 
 
 class CuptiRecorder:
-    """Records between `start` and `stop`. A process can run one recorder at a time."""
+    """Records a device from `start` to `stop`. A process can run one recorder at a time."""
 
     def __init__(self, cupti: Any = None, buffers: Any = None) -> None:
         self._cupti = cupti or open_cupti()
@@ -73,7 +73,10 @@ class CuptiRecorder:
         return recorded
 
     def _ignore_frequent_calls(self) -> None:
-        """Disable the records of IGNORED_CALLS. Older versions of CUPTI cannot; there `stop` removes the records."""
+        """Disable the records of IGNORED_CALLS, if this version of CUPTI can.
+
+        Otherwise `stop` removes these records.
+        """
         for name, numbers in IGNORED_CALLS.items():
             enable = getattr(self._cupti, name, None)
             if enable is None:
@@ -101,7 +104,10 @@ class CuptiRecorder:
         return tuple(ctypes.string_at(int(pointer)).decode(errors="replace") if pointer else "" for pointer in pointers)
 
     def _convert_times(self, records: Any) -> None:
-        """Convert CUPTI times to the clock of the API ledger, interpolating between the clock readings."""
+        """Convert the times of CUPTI to the clock of the ledger.
+
+        This interpolates between the readings of both clocks at start and stop.
+        """
         (cupti_start, ledger_start), (cupti_end, ledger_end) = self._clocks
         rate = (ledger_end - ledger_start) / max(1, cupti_end - cupti_start)
         for name in ("start", "end"):
@@ -136,13 +142,16 @@ class CuptiRecorder:
 
 
 def _remove_calls_without_work(records: Any) -> Any:
-    """Remove API calls that neither queued work, nor waited for it, nor allocated or freed memory."""
+    """Return the records without CUDA calls that had no effect on the device.
+
+    Calls with an effect queued work, waited for work, or allocated or freed memory.
+    """
     is_call = np.isin(records["kind"], CALL_KINDS)  # XLA calls the driver, most frameworks the runtime
     return records[~is_call | mask_working_calls(records) | mask_memory_calls(records)]
 
 
 def open_buffers(path: Path = BUFFERS_FILE) -> Any:
-    """Load the C library whose buffers CUPTI fills."""
+    """Return the C library whose buffers CUPTI fills; raise DeviceError if it is missing."""
     if not path.is_file():
         raise DeviceError(
             f"{path.name} is missing, because Forebay was installed from its pure wheel or without a C compiler. "
@@ -152,7 +161,7 @@ def open_buffers(path: Path = BUFFERS_FILE) -> Any:
 
 
 def open_cupti() -> Any:
-    """Load CUPTI."""
+    """Return the CUPTI library; raise DeviceError if it is missing."""
     failures = []
     for candidate in _library_candidates():
         try:
@@ -165,7 +174,7 @@ def open_cupti() -> Any:
 def _library_candidates() -> Iterator[str]:
     """Yield paths or names of CUPTI, the most suitable first.
 
-    A loaded CUPTI must be reused, because a second copy in the process records nothing. Otherwise version 12 comes
+    A CUPTI that the process has loaded comes first, because a second copy records nothing. Otherwise version 12 comes
     first if the process has loaded version 12 of the CUDA runtime, else version 13.
     """
     maps = Path("/proc/self/maps")

@@ -15,7 +15,10 @@ __all__ = ["DeviceLedger", "active_profiler", "has_loaded_cuda"]
 
 
 class DeviceLedger:
-    """Records the GPU once, from `start` to `stop`. A failure becomes a note, because it must not reach the script."""
+    """Records the GPU once, from `start` to `stop`.
+
+    An error becomes a note in the report, because it must not reach the script.
+    """
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
@@ -23,7 +26,7 @@ class DeviceLedger:
         self.recorded: DeviceRecords | None = None  # set by `stop`
 
     def start(self) -> bool:
-        """Start recording; return whether this succeeded. A process without CUDA gets no note."""
+        """Start recording; return whether this succeeded. Without CUDA, add no note."""
         if not has_loaded_cuda():
             return False
         other_profiler = active_profiler()
@@ -72,7 +75,7 @@ _PROFILERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def active_profiler() -> str | None:
-    """Return the name of a profiler that is running or has started this program; None if there is none."""
+    """Return the name of a profiler that is running or started this process, or None."""
     for variable, name in _SETTINGS.items():
         if os.environ.get(variable):
             return name
