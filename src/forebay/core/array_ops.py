@@ -1,7 +1,7 @@
 """`ArrayOps`: the array operations of a framework that pixel functions use, and `NumpyArrayOps`.
 
-A pixel function is written once, with these methods and the operators of arrays. So its result on a device is the
-result on the host.
+A pixel function computes the pixels of an augmentation with only these methods and the operators of arrays. So the same
+function runs on the host and on a device, with the same results.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,11 +32,11 @@ class ArrayOps(Protocol):
         ...
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        """Convert to a dtype, or to the dtype in which the framework holds it."""
+        """Convert to `dtype`, or to the narrower dtype that the framework uses instead."""
         ...
 
     def gather(self, array: Any, indices: Any, axis: int) -> Any:
-        """Return the elements at `indices[row]` along one axis of each row.
+        """Return for each row its elements at `indices[row]` along `axis`.
 
         The array has 4 dimensions, and `axis` is 1 or 2.
         """
@@ -53,11 +53,11 @@ class ArrayOps(Protocol):
         ...
 
     def mean(self, array: Any) -> Any:
-        """Return the mean of each row of a 4-dimensional array, with all axes kept."""
+        """Return the means of the rows of a 4-dimensional array, in shape (rows, 1, 1, 1)."""
         ...
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function with the same results that is faster, or that records no gradients."""
+        """Return a function with the same results. It may be faster or record no gradients."""
         ...
 
 

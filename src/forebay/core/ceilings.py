@@ -1,7 +1,7 @@
 """Ceilings: the measured speed limits of one machine, and the file that stores them.
 
-The time to move a row is a fixed time plus a time per byte. Between two measured row sizes, `RowSpeeds` therefore
-interpolates the time per row. Interpolating the speed would give values that are too low.
+The time to copy a row is a fixed time plus a time per byte. Between two measured row sizes, `RowSpeeds` therefore
+interpolates the time per row. Interpolated speeds would be too low.
 """
 
 import logging
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RowSpeed:
-    """Speed of moving rows of one size in random order."""
+    """Speed of copying rows of one size in random order."""
 
     row_nbytes: int
     bytes_per_second: float
@@ -41,7 +41,7 @@ class RowSpeed:
 
 @dataclass(frozen=True, slots=True)
 class RowSpeeds:
-    """Speeds of moving rows in random order, measured for several row sizes.
+    """Speeds of copying rows in random order, measured for several row sizes.
 
     >>> speeds = RowSpeeds((RowSpeed(100, 1e9), RowSpeed(1000, 5e9)))
     >>> [round(speeds.bytes_per_second(row_nbytes) / 1e9, 2) for row_nbytes in (50, 550, 5000)]
@@ -59,7 +59,7 @@ class RowSpeeds:
         """Return the speed for one row size, interpolated between the measured sizes.
 
         A row smaller than all measured sizes takes as much time as a row of the smallest size. A row larger than all
-        measured sizes moves at the speed of the largest size.
+        measured sizes is copied at the speed of the largest size.
         """
         if row_nbytes >= self.points[-1].row_nbytes:
             return self.points[-1].bytes_per_second
@@ -73,7 +73,7 @@ class CopySpeed:
     """Speed of contiguous copies in host memory."""
 
     threads: int
-    bytes_per_second: float  # of all threads together
+    bytes_per_second: float  # speed of all threads together
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class HostGather:
     """Speed of gathering rows in host memory. Each thread gathers its own batch."""
 
     threads: int
-    rows: RowSpeeds  # of all threads together
+    rows: RowSpeeds  # speeds of all threads together
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class HostCeilings:
     def copy_bytes_per_second(self, *, threads: int = 1) -> float:
         """Return the copy speed of all threads together.
 
-        It is interpolated between the measured numbers of threads, and constant above the largest one.
+        The speed is interpolated between the measured numbers of threads, and constant above the largest number.
         """
         counts = [copy.threads for copy in self.copies]
         return float(np.interp(threads, counts, [copy.bytes_per_second for copy in self.copies]))
@@ -107,7 +107,7 @@ class HostCeilings:
     def gather_bytes_per_second(self, row_nbytes: int, *, threads: int = 1) -> float:
         """Return the gather speed of all threads together.
 
-        It is interpolated between the measured numbers of threads, and constant above the largest one.
+        The speed is interpolated between the measured numbers of threads, and constant above the largest number.
         """
         counts = [gather.threads for gather in self.gathers]
         speeds = [gather.rows.bytes_per_second(row_nbytes) for gather in self.gathers]
@@ -128,8 +128,8 @@ class DiskCeilings:
 class DeviceCeilings:
     """Measured speeds of one GPU and of its link to the host.
 
-    Copies use page-locked host memory, except in the fields with `pageable` in their names. A field is None if it could
-    not be measured.
+    Copies use page-locked host memory, except in the fields with `pageable` in their names. A field is None if the
+    probe could not measure it.
     """
 
     name: str
@@ -161,13 +161,14 @@ class Probe:
     host: HostCeilings
     disk: DiskCeilings | None
     device: DeviceCeilings | None
-    missing: tuple[str, ...]  # what could not be measured, one sentence each
+    missing: tuple[str, ...]  # one sentence for each thing that the probe could not measure
 
     @classmethod
     def cached(cls) -> "Probe | None":
         """Return the saved probe of this machine, or None if no usable file exists."""
         try:
-            if next(cache_folder().glob("probe-*.json"), None) is None:  # avoids the slow query of the GPU driver
+            # Without any saved probe, avoid the slow query of the GPU driver in `Hardware.detect`.
+            if next(cache_folder().glob("probe-*.json"), None) is None:
                 return None
             hardware = Hardware.detect()
             return cls._read(_probe_path(hardware), hardware)

@@ -1,4 +1,4 @@
-"""Shuffle blocks of a source that stores rows in chunks: rows per block, and open blocks."""
+"""Shuffle blocks of a source that stores rows in chunks: their length and number."""
 
 from dataclasses import dataclass
 
@@ -36,9 +36,9 @@ class ChunkPolicy:
     notes: tuple[str, ...] = ()  # remarks about the chunks, for `explain()`
 
     def shuffle_blocks(self, length: int, max_held_nbytes: int) -> ShuffleBlocks | None:
-        """Return the blocks for a shuffle of `length` rows, or None if it needs no blocks.
+        """Return the blocks for a shuffle of `length` rows, or None for an exact shuffle.
 
-        A shuffle needs none if all rows fit in `max_held_nbytes` of memory, or if the source can read single rows.
+        A shuffle is exact if all rows fit in `max_held_nbytes` of memory, or if the source can read single rows.
         """
         if self.rows <= 1 or length * self.row_nbytes <= max_held_nbytes:
             return None

@@ -13,18 +13,18 @@ __all__ = ["EncodedImages", "crop_to_aspect_ratio", "find_source_box"]
 
 @dataclass(frozen=True, slots=True)
 class EncodedImages:
-    """How a device reads the images of a source, and how they become rows.
+    """How a device gets the encoded images of a source and converts them to rows.
 
-    The rows have the height, the width and the channels of the leaf's spec.
+    A decoded image has the height, the width and the channels of the leaf's spec.
     """
 
-    leaf: int  # the leaf that has the images
-    # Returns the bytes of the file of each row; None for a file that only the host may read, such as a huge one.
+    leaf: int  # index of the leaf with the images
+    # Returns the encoded image of each row; None for an image that only the host may decode, such as a huge image.
     read: Callable[[Rows], list[bytes | None]]
-    resizes: bool  # if False, all images must have the size of a row
+    resizes: bool  # whether to resize images; if False, all images must have the size of the spec
     crops: bool  # whether a resized image keeps its aspect ratio (`find_source_box`)
     upright: bool  # whether to apply the EXIF orientation
-    max_pixels: float  # the host decodes or refuses images with more pixels
+    max_pixels: float  # the device decodes only images with at most this many pixels
     short_side: int | None = None  # see `find_source_box`
 
 
@@ -33,9 +33,9 @@ def find_source_box(
 ) -> tuple[Any, Any, Any, Any]:
     """Return the largest centred box of an image with the target's aspect ratio.
 
-    The result is top, left, height and width of the box. `size` has the height and the width of one image as numbers,
-    or of many images as arrays. With `short_side`, the box is the one that has the target's size after the shorter side
-    of the image was scaled to this length.
+    The result is (top, left, height, width) of the box in pixels of the image. `size` has the height and the width of
+    one image as numbers, or of many images as arrays. With `short_side`, the box is smaller: scale the image until its
+    shorter side has this length; then the box has the size of the target.
 
     >>> tuple(round(float(number), 6) for number in find_source_box((375, 500), (224, 224)))
     (0.0, 62.5, 375.0, 375.0)
@@ -51,7 +51,7 @@ def find_source_box(
 def crop_to_aspect_ratio(
     size: tuple[int, int], target: tuple[int, ...], short_side: int | None = None
 ) -> tuple[slice, slice]:
-    """Return the rows and columns of the box that `find_source_box` finds, as whole pixels.
+    """Return (slice of pixel rows, slice of pixel columns) of the box of `find_source_box`.
 
     >>> crop_to_aspect_ratio((375, 500), (224, 224))
     (slice(0, 375, None), slice(63, 437, None))
@@ -65,7 +65,7 @@ def crop_to_aspect_ratio(
 def _centre(length: int, kept: float) -> slice:
     """Return a slice of about `kept` pixels in the middle of an axis.
 
-    Both ends lose the same number of pixels, so that the image does not move.
+    The slice leaves out the same number of pixels at both ends, so that the centre of the image stays the centre.
     """
     margin = max(0, round((length - kept) / 2))
     return slice(margin, max(length - margin, margin + 1))

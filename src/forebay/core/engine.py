@@ -1,21 +1,22 @@
 """The engine protocol: an engine allocates slots and copies their rows to the consumer's memory.
 
-A slot filler writes rows to a slot in host memory. The engine copies the slot to the device. The hand-off wraps the
-device memory in arrays. On the host nothing is copied: `send` does nothing, and the hand-off wraps the host memory.
+A slot is a reusable buffer for a group of batches. A slot filler writes rows to the slot's host memory, the engine
+copies them to the slot's device memory, and the hand-off wraps the device memory in arrays of a framework. If batches
+stay on the host, `send` does nothing, and the hand-off wraps the host memory.
 
-The feed calls an engine as follows:
+The feed calls these methods of an engine:
 
     enter_worker_thread   once on each worker thread, before it fills its first slot
     consumer_scope        as `with engine.consumer_scope():`, around `reclaim` and the fills on the consumer's thread
-    open_slot             to allocate a slot, on the host and on the device; with `shared`, worker processes can map
-                          its host memory
+    open_slot             to allocate the host memory and the device memory of a slot; with `shared`, worker processes
+                          can map the host memory
     wait_host_free        before a slot is filled again: blocks until no copy reads its host memory
     send                  after a slot is filled: starts the copy of the whole slot, or of parts (offset, nbytes)
     await_arrival         on the consumer's thread, before the hand-off: blocks until the hand-off may begin
-    hand_out              for each batch, on the thread that takes it: makes the thread's stream wait for the rows
+    hand_out              for each batch, on the thread that takes it: makes the thread's CUDA stream wait for the rows
     reclaim               on the consumer's thread, when it has dropped all batches of some slots: makes their next
                           fill wait for the work that the consumer has queued. If the engine cannot do this now, it
-                          returns False; the slots then stay lent and the feed calls again later
+                          returns False. The slots then stay lent, and the feed calls `reclaim` again later
     close_slot            when the feed no longer needs the slot: frees its memory as soon as no batch refers to it
     close                 after all slots are closed
 """
@@ -35,10 +36,7 @@ class SlotMemory(Protocol):
 
     @property
     def host(self) -> Any:
-        """The writable buffer that slot fillers write rows to.
-
-        It is a buffer object, not an ndarray.
-        """
+        """The object with the buffer protocol (no ndarray) that slot fillers write rows to."""
         ...
 
     @property
@@ -47,7 +45,7 @@ class SlotMemory(Protocol):
         ...
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
-        """Return the object through which one leaf of one batch is handed off."""
+        """Return the object that the hand-off converts to one leaf of one batch."""
         ...
 
     def lease_object(self, root: Any) -> Any:

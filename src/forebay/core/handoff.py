@@ -32,7 +32,10 @@ class HandOff(Protocol):
     @property
     def name(self) -> str: ...
     def framework_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype in which the framework holds `dtype`. It may be narrower."""
+        """Return the dtype of the framework's arrays for rows of `dtype`.
+
+        It may be narrower: by default, JAX converts float64 to float32.
+        """
         ...
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
@@ -61,7 +64,7 @@ class HandOff(Protocol):
 class StreamMarker:
     """A value of a counter in device memory.
 
-    The counter reaches `value` when all work queued before the marker is done.
+    The counter reaches `value` when the device has done all work that was queued before the marker.
     """
 
     pointer: int  # device address of the counter
@@ -71,15 +74,15 @@ class StreamMarker:
 class DeviceHandOff(HandOff, Protocol):
     """Wraps device memory in arrays of one framework; `HandOff.for_device` returns it.
 
-    Some frameworks expose the CUDA stream on which they queue work; `stream` returns it. For the other frameworks,
-    `mark` queues a marker, and the streams of the engine wait for that marker. A CUDA event of the whole context would
-    work for all frameworks, but recording one invalidates every CUDA graph capture in progress.
+    Some frameworks expose the CUDA stream on which they queue work; `stream` returns it. For a framework that hides its
+    stream, `mark` queues a marker, and the streams of the engine wait for that marker. An event of the whole CUDA
+    context would work for all frameworks, but recording such an event invalidates every CUDA graph capture in progress.
 
-    A device hand-off may have the method `array_ops` too (see `ArrayOpsProvider`), for augmentations on the device.
+    A hand-off that also implements `ArrayOpsProvider` runs augmentations on the device.
     """
 
-    index: int  # of the GPU
-    syncs_on_import: bool  # whether the framework waits for the rows itself when it imports a root
+    index: int  # index of the GPU
+    syncs_on_import: bool  # whether the framework itself waits for the rows when it makes an array of a root
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         """Allocate device memory from the framework's pool; return its address and its owner.
@@ -103,8 +106,8 @@ class DeviceHandOff(HandOff, Protocol):
     def record_stream(self, owner: Any) -> Any:
         """Tell the framework's pool that the calling thread's current stream uses memory from `allocate`.
 
-        The pool must not reuse the memory before that stream has finished its work. Return an object that keeps the
-        stream alive.
+        The pool must not reuse the memory of `owner` before that stream has finished its work. Return an object that
+        keeps the stream alive.
         """
         ...
 
@@ -113,9 +116,9 @@ class DeviceHandOff(HandOff, Protocol):
         ...
 
     def mark(self) -> StreamMarker:
-        """Queue a marker after all work that was queued before.
+        """Queue a marker on the framework's stream, and return it.
 
-        The engine calls this only if `stream` returns None.
+        The engine calls this method only if `stream` returns None.
         """
         ...
 
@@ -124,10 +127,10 @@ class DeviceHandOff(HandOff, Protocol):
 class BatchSplit:
     """How the rows of a global batch are divided among the devices of several processes."""
 
-    parts: int  # parts of this process's rows, each for one device or for several that get the same rows
+    parts: int  # number of parts of this process's rows; each part is for one device, or for several with equal rows
     index: int  # index of this process's set of rows among the `count` sets
-    count: int  # different sets of rows of the processes; several processes may have the same set
-    processes: int  # processes that have devices
+    count: int  # number of different sets of rows; several processes may get the same set
+    processes: int  # number of processes that have devices
 
 
 class PlacedHandOff(HandOff, Protocol):
@@ -142,13 +145,13 @@ class PlacedHandOff(HandOff, Protocol):
 
     @property
     def description(self) -> tuple[str, str]:
-        """The devices, and how they get their rows, for `explain()`."""
+        """(devices, how they get their rows), the choice and the reason in `explain()`."""
         ...
 
 
 @runtime_checkable
 class CastingHandOff(Protocol):
-    """A hand-off whose framework can run device transforms, wherever its arrays are."""
+    """A hand-off whose framework can run device transforms on arrays in host memory too."""
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         """Return the framework's array converted to another dtype."""
@@ -168,11 +171,14 @@ class FinishingHandOff(Protocol):
 class RaggedTarget(Protocol):
     """A hand-off to a framework that has its own type for rows of different length.
 
-    The other frameworks receive `Ragged`.
+    A framework without this type receives `Ragged`.
     """
 
     def join_ragged(self, values: Any, offsets: Any) -> Any:
-        """Return the framework's ragged array of these arrays of the framework, without a copy."""
+        """Join two arrays of the framework to its ragged array, without a copy.
+
+        Row i is `values[offsets[i]:offsets[i + 1]]`.
+        """
         ...
 
 
@@ -180,14 +186,14 @@ class RaggedTarget(Protocol):
 class SparseHandOff(Protocol):
     """A device hand-off that makes dense rows from sparse rows.
 
-    With another hand-off, the host makes them dense.
+    If a hand-off lacks this protocol, the host makes the rows dense.
     """
 
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
-        """Return rows of `width` numbers.
+        """Return an array of rows with `width` numbers each.
 
-        The number in row i and column `columns[i, j]` is `values[i, j]`; all other numbers are 0. If a row has
-        several values of one column, these values are equal.
+        The number in row i and column `columns[i, j]` is `values[i, j]`; all remaining numbers are 0. If `columns[i]`
+        has a column several times, its values are equal.
         """
         ...
 
@@ -199,7 +205,7 @@ class SparseTensorHandOff(Protocol):
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
         """Return a sparse tensor with `width` columns.
 
-        Row i has the first `counts[i]` of `values[i]`, at `columns[i]`. The columns of a row increase.
+        Row i has the values `values[i, :counts[i]]` in the columns `columns[i, :counts[i]]`, which ascend.
         """
         ...
 
@@ -209,15 +215,16 @@ class TracingHandOff(Protocol):
     """A hand-off to a framework that traces functions, such as JAX and TensorFlow."""
 
     def refuse_tracing(self) -> None:
-        """Raise FeedError while the framework traces a function, which would hold a batch as a constant.
+        """Raise FeedError if the framework is tracing a function.
 
-        The feed calls this before each batch that the consumer takes.
+        The traced function would hold the batch as a constant. The feed calls this method before each batch that the
+        consumer takes.
         """
         ...
 
 
 def compact_rows(values: Any, columns: Any, counts: Any) -> tuple[Any, Any, Any]:
-    """Return the three arrays of a CSR matrix in host memory: values, columns, row starts.
+    """Return the arrays (values, columns, row starts) of a CSR matrix in host memory.
 
     The arguments are those of `SparseTensorHandOff.to_sparse`, as NumPy arrays.
     """
@@ -230,8 +237,8 @@ def compact_rows(values: Any, columns: Any, counts: Any) -> tuple[Any, Any, Any]
 def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[str], supported_kinds: str) -> None:
     """Raise SpecError for the first dtype that the framework lacks.
 
-    `supported_kinds` lists NumPy dtype kinds, such as "biufc". Structured dtypes and numbers wider than 64 bits
-    (128 bits if complex) are refused too.
+    `supported_kinds` lists NumPy dtype kinds, such as "biufc". No framework supports structured dtypes, or numbers
+    wider than 64 bits (128 bits if complex).
     """
     for spec, name in zip(specs, names, strict=True):
         max_itemsize = 16 if spec.dtype.kind == "c" else 8

@@ -1,4 +1,4 @@
-"""Checks of JSON values in files from other people, and bounded reading of such files."""
+"""Checks of JSON values in files of unknown origin, and limits for reading these files."""
 
 import gzip
 import json
@@ -25,20 +25,21 @@ __all__ = [
     "text",
 ]
 
-Check = Callable[[Any, str], None]  # takes a value and its place in the document, for errors; raises ValueError
+# Takes a value and its place in the document, which error messages name. Raises ValueError if the value is invalid.
+Check = Callable[[Any, str], None]
 
 MAX_FILE_NBYTES = 512 << 20  # bytes after decompression; a capture with the most events has 300 MB
 MAX_RATIO = 100  # decompressed over compressed bytes; recorded captures reach 12, a decompression bomb 1,000
 MAX_BOMB_NBYTES = 64 << 20  # decompressed bytes; a file up to this size may exceed MAX_RATIO
-MAX_VALUES = 40_000_000  # of one document; a capture with the most events has 20 million
+MAX_VALUES = 40_000_000  # values of one document; a capture with the most events has 20 million
 MAX_INTEGER = 2**63 - 1  # larger numbers overflow int64
-MAX_DEPTH = 20  # of nested lists and objects that no other check describes
+MAX_DEPTH = 20  # levels of nested lists and objects in a value that only `any_value` checks
 
 
 def read_bounded(path: str | Path, *, max_nbytes: int = MAX_FILE_NBYTES) -> bytes:
-    """Return the content of a file; decompress it if it is gzip.
+    """Return the content of a file, decompressed if the file is a gzip file.
 
-    Raise ValueError if the content is too large or damaged.
+    Raise ValueError if the content has more than `max_nbytes` bytes, or if the file is damaged or a decompression bomb.
     """
     with Path(path).open("rb") as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
@@ -59,7 +60,7 @@ def parse_json(content: bytes) -> Any:
 
     Raise ValueError if the document is invalid, too deep or too large, or if it contains NaN or Infinity.
     """
-    # The parsed values need far more memory than their text, so count them before parsing.
+    # Parsed values need far more memory than their text, so count the values before parsing.
     if (count := sum(map(content.count, (b"[", b"{", b",")))) > MAX_VALUES:
         raise ValueError(f"it has {count:,} values, and at most {MAX_VALUES:,} are allowed")
     try:
@@ -83,7 +84,7 @@ def number(minimum: float = -math.inf, maximum: float = MAX_INTEGER) -> Check:
 
     def check(value: Any, place: str) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        is_finite = is_number and abs(value) < math.inf  # `math.isfinite` fails for integers that no float can hold
+        is_finite = is_number and abs(value) < math.inf  # `math.isfinite` raises OverflowError for huge integers
         if not is_finite or not minimum <= value <= maximum:
             raise _unexpected(value, place, f"a number from {minimum:g} to {maximum:g}")
 
@@ -120,9 +121,9 @@ def list_of(check: Check, *, max_length: int = MAX_VALUES) -> Check:
 
 
 def row(*checks: Check, fewest: int | None = None) -> Check:
-    """Return a check for lists with one value per check.
+    """Return a check for lists whose value `i` passes `checks[i]`.
 
-    The values with an index of `fewest` or more may be missing.
+    A list may end after `fewest` values.
     """
     min_length = len(checks) if fewest is None else fewest
 
@@ -150,7 +151,7 @@ def mapping_of(check: Check) -> Check:
 def record(required: Mapping[str, Check], possible: Mapping[str, Check] | None = None) -> Check:
     """Return a check for objects with required and possible keys.
 
-    Other keys may have any JSON value that `any_value` accepts.
+    Unknown keys are allowed. Their values must pass `any_value`.
     """
     checks = {**required, **(possible or {})}
 
@@ -167,7 +168,7 @@ def record(required: Mapping[str, Check], possible: Mapping[str, Check] | None =
 
 
 def any_value(value: Any, place: str, *, depth: int = 0) -> None:
-    """Accept any JSON value without huge numbers and without deep nesting."""
+    """Accept any JSON value, unless it has huge numbers or is nested too deeply."""
     if depth > MAX_DEPTH:
         raise ValueError(f"{place} is nested too deeply")
     if isinstance(value, int | float) and not isinstance(value, bool):

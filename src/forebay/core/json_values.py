@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 __all__ = ["SCHEMA_VERSION", "cache_folder", "from_json", "to_json", "write_atomically"]
 
 SCHEMA_VERSION = 1
-_NUMBER_LIMIT = 2**63  # this and larger numbers would overflow int64, so the reader rejects the file
+_NUMBER_LIMIT = 2**63  # `from_json` rejects this and larger numbers, because they overflow int64
 T = TypeVar("T")
 
 
@@ -44,7 +44,7 @@ def from_json(kind: type[T], document: Any) -> T:
 def write_atomically(path: Path, document: dict[str, Any]) -> None:
     """Write a document to a file in one step.
 
-    A reader sees the old or the new document, never a mix.
+    A reader of the file sees the whole old or the whole new document.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

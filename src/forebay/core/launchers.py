@@ -3,8 +3,8 @@
 The launchers are Ray Train, torchrun, JAX, TensorFlow, Horovod, MPI and Slurm. This module reads ranks from environment
 variables and from frameworks that the script has imported. It imports no framework itself.
 
-One launcher may start another: Slurm starts torchrun once per node, and torchrun starts the ranks. So launchers have
-levels of trust, and the innermost level that reports a rank decides.
+One launcher may start another: Slurm starts torchrun once per node, and torchrun starts the ranks. Both set variables,
+but only torchrun knows the rank. So each launcher has a trust level, and Forebay uses the first level with a report.
 """
 
 import json
@@ -24,12 +24,12 @@ __all__ = ["LAUNCHERS", "Launcher", "ReportedRank", "TrustLevel", "detect_proces
 
 
 class TrustLevel(IntEnum):
-    """How closely a launcher knows the ranks of this process. Lower levels come first."""
+    """How reliably a launcher knows the rank of this process; 0 is the most reliable."""
 
-    FRAMEWORK = 0  # the process has joined the other ranks already
-    TRAINING = 1  # variables of a launcher that starts the ranks of one training run
-    CLUSTER = 2  # variables of a launcher of processes, which may in turn start a launcher of ranks
-    UNCOUNTED = 3  # variables that do not tell how many ranks train together; only the doctor reads them
+    FRAMEWORK = 0  # a framework in which this process has joined the ranks of a training run
+    TRAINING = 1  # environment variables of a launcher that starts the ranks of one training run
+    CLUSTER = 2  # environment variables of a launcher of any processes; these may be torchrun, which starts ranks
+    UNCOUNTED = 3  # environment variables without the number of ranks that train together; only the doctor reads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,22 @@ class ReportedRank:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A launcher and the function that reads its rank."""
+    """A function that reads the rank from one launcher, and how reliable this rank is."""
 
     read: Callable[[], ReportedRank | None]  # returns None if the launcher did not start this process
     level: TrustLevel
 
 
 def lockstep_ranks() -> list[ReportedRank]:
-    """Return the ranks that the launchers of the innermost level report.
+    """Return this process's rank, once for each launcher of the first trust level with reports.
 
-    The ranks of these launchers train one model together, step by step. Skip a launcher that does not report the number
-    of ranks. Of several launchers of processes (MPI, Slurm), return only the first. Raise `PipelineError` if a report
-    is malformed.
+    Ranks in lockstep train one model together, step by step. Reports without the number of ranks do not count. If both
+    MPI and Slurm report a rank, return only MPI's. Raise `PipelineError` if a report is malformed.
     """
     for level in (TrustLevel.FRAMEWORK, TrustLevel.TRAINING):
         if reported := list(_read_level(level)):
             return reported
-    # A Ray worker inherits the variables of the process that started the cluster, but it is no task of that job.
+    # A Ray worker inherits the variables of the process that started the Ray cluster. MPI or Slurm has not started it.
     if "RAY_RAYLET_PID" in os.environ:
         return []
     return list(_read_level(TrustLevel.CLUSTER))[:1]
@@ -76,8 +75,8 @@ def _read_level(level: TrustLevel) -> Iterator[ReportedRank]:
 def detect_process_rank() -> int | None:
     """Return the rank of this process, or None if no launcher reports one.
 
-    The result is also None if this process is the only rank. If several launchers report a rank, the first of them in
-    `LAUNCHERS` is used.
+    Return None as well if this process is the only rank. If several launchers report a rank, return that of the first
+    launcher in `LAUNCHERS`.
 
     Call this function after the user's script has run, because some scripts initialise torch.distributed or
     jax.distributed themselves.
@@ -96,8 +95,8 @@ def _read_ray_train() -> ReportedRank | None:
         return None
     try:
         with warnings.catch_warnings():
-            # In a process that is not a worker, older versions of Ray warn once. Then they report no experiment and
-            # rank 0 of 1.
+            # In a process that is not a worker of Ray Train, older versions of Ray warn at the first call, and report
+            # no experiment and rank 0 of 1 at later calls. The filter raises the warning as an exception.
             warnings.filterwarnings("error", ".*only be called inside")
             context = train.get_context()
             if context.get_experiment_name() is None:
@@ -134,7 +133,7 @@ def _read_tensorflow() -> ReportedRank | None:
 def _read_tf_config() -> ReportedRank | None:
     """Return the rank from the variable TF_CONFIG.
 
-    Return None if it is unset or has no known task. TF_CONFIG has the form
+    Return None if the variable is unset, or if its task has no known type. TF_CONFIG has the form
     {"cluster": {"worker": [...]}, "task": {"type": "worker", "index": 0}}.
     """
     config = os.environ.get("TF_CONFIG")
@@ -157,8 +156,8 @@ def _report_tensorflow(
 ) -> ReportedRank | None:
     """Return the rank of a TensorFlow task: 0 for the chief, then the workers.
 
-    An evaluator works alone, so it is rank 0 of 1. Parameter servers have no index. The result is None if the task is
-    unknown.
+    An evaluator works alone, so it is rank 0 of 1. A parameter server has no rank: the `index` of its report is None.
+    Return None if the type of the task is unknown.
     """
     chiefs, workers, has_parameter_servers = cluster.get("chief", ()), cluster.get("worker", ()), "ps" in cluster
     count = len(chiefs) + len(workers)
@@ -173,10 +172,10 @@ def _report_tensorflow(
 def _read_environment(index_variable: str, count_variable: str | None) -> ReportedRank | None:
     """Return the rank from environment variables, or None if they contain no rank.
 
-    The variable for the number of ranks may be unset. Some launchers have none.
+    The variable for the number of ranks may be unset. `count_variable` is None if the launcher has no such variable.
     """
     index, count = os.environ.get(index_variable), os.environ.get(count_variable) if count_variable else None
-    if index is None or (count is None and not index.isdecimal()):  # other programs may use the variable for text
+    if index is None or (count is None and not index.isdecimal()):  # another program may store a text in the variable
         return None
     return _report(index, count, f"{index_variable} and {count_variable}" if count_variable else index_variable)
 
@@ -184,7 +183,7 @@ def _read_environment(index_variable: str, count_variable: str | None) -> Report
 def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> ReportedRank:
     """Return rank `first + index` of `count`.
 
-    Raise PipelineError if the rank does not exist.
+    Raise PipelineError if a number is no integer, or if the rank is outside of 0 to `count - 1`.
     """
     try:
         rank = ReportedRank(first + int(index), None if count is None else int(count), reported_by)
@@ -205,16 +204,16 @@ def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> Repo
 def _read_slurm_step() -> ReportedRank | None:
     """Return the task number in a job step of srun.
 
-    A batch script that runs outside of a step has SLURM_NTASKS too, but it is a single process.
+    Return None outside of a step: a batch script has SLURM_NTASKS too, but it is a single process.
     """
     return _read_slurm("SLURM_STEP_NUM_TASKS") if "SLURM_STEP_NUM_TASKS" in os.environ else None
 
 
 def _read_slurm(count_variable: str) -> ReportedRank | None:
-    """Return the task number of Slurm.
+    """Return the task number of Slurm; None in the shell of an interactive session.
 
-    In an interactive session, such as `srun -n4 --pty bash`, the user starts a single process. Slurm then gives the job
-    the name of the shell, and `srun --pty` sets SLURM_PTY_PORT. Without it, `srun` starts tasks in such a job.
+    In the shell of `srun -n4 --pty bash`, the user starts a single process. Slurm has named this job "bash", and
+    `srun --pty` has set SLURM_PTY_PORT. Without this variable, a second `srun` has started tasks inside of the job.
     """
     if os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive") and "SLURM_PTY_PORT" in os.environ:
         return None

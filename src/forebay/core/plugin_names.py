@@ -1,8 +1,8 @@
 """Aliases for engines and hand-offs that use the method names of Forebay 0.1.
 
 Forebay 0.2 renamed some methods of the engine and hand-off protocols. If the class of a plug-in defines an old name,
-this module adds the new name to the class as an alias and emits a DeprecationWarning. The module creates no wrapper
-object, so the feed uses the same engine object that the user passed in.
+this module adds the new name to the class as an alias and emits a DeprecationWarning. It wraps no object, so that the
+feed uses the same engine object that the user passed in.
 """
 
 import warnings
@@ -64,7 +64,7 @@ def adapt_engine(engine: Any) -> Any:
 
 
 def warn_renamed(owner: str, renamed: Mapping[str, str]) -> None:
-    """Emit a DeprecationWarning. `renamed` maps the old names that `owner` uses to the current names."""
+    """Emit a DeprecationWarning about {old: current} names that a plug-in `owner` uses."""
     changes = ", ".join(f"{old} is now {new}" for old, new in renamed.items())
     warnings.warn(f"{owner} uses names of Forebay 0.1: {changes}. Rename them.", DeprecationWarning, stacklevel=3)
 
@@ -83,8 +83,8 @@ def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
 def _uses_old_name(plugin: Any, old: str, new: str) -> bool:
     """Return whether a plug-in still uses the old name of a method.
 
-    It does if it defines only the old name, or if it defines the old name in a subclass of the class that defines the
-    new name.
+    A plug-in uses it if its class defines only the old name, or if it overrides the old name below the class that
+    defines the new name.
     """
     if not hasattr(plugin, old):
         return False

@@ -19,9 +19,9 @@ _ERASE_LINE = "\r\x1b[K"  # to the start of the line, then delete to its end
 class ProgressLine:
     """Shows the work, its progress and the elapsed time in one line of stderr.
 
-    At the end, it removes the line. It shows nothing if stderr is not a terminal, outside of the main thread, and
-    inside of another progress line. A `BackgroundLine` shows such a line while the main thread waits for the work. A
-    thread draws the line, so setting the plain attributes `done` and `text` takes almost no time.
+    `__exit__` erases the line. The class draws nothing if stderr is not a terminal, outside of the main thread, and
+    inside of another progress line. While the main thread waits for another thread, `BackgroundLine` draws the line of
+    that thread. A separate thread draws, so the work only sets the plain attributes `done` and `text`.
 
     Examples:
         >>> with ProgressLine("indexing a.tar", total=3) as line:
@@ -29,9 +29,9 @@ class ProgressLine:
         ...         pass
     """
 
-    _shown: "ProgressLine | None" = None  # the outermost one of the main thread
-    _not_shown: ClassVar[list["ProgressLine"]] = []  # the active ones that are not drawn, of all threads
-    _show_after_seconds: float | None = None  # None: `SHOW_AFTER_SECONDS`
+    _shown: "ProgressLine | None" = None  # the outermost progress line of the main thread, which is drawn
+    _not_shown: ClassVar[list["ProgressLine"]] = []  # active progress lines of all threads that are not drawn
+    _show_after_seconds: float | None = None  # if None, `SHOW_AFTER_SECONDS`
 
     def __init__(self, text: str, total: int | None = None) -> None:
         self.text, self.total, self.done = text, total, 0
@@ -63,7 +63,7 @@ class ProgressLine:
             _write(_ERASE_LINE)
 
     def render(self, seconds: float, columns: int) -> str:
-        """Return the line for this elapsed time, shortened to the width of the terminal."""
+        """Return the text of the line, shortened to the terminal's width of `columns`."""
         share = f"{min(1.0, self.done / self.total):.0%}, " if self.total else ""
         line = escape_control_characters(f"forebay: {self.text} ({share}{seconds:.0f} s)").replace("\n", " ")
         return line if len(line) < columns else line[: max(0, columns - 4)] + "..."
@@ -80,18 +80,18 @@ class ProgressLine:
 
 
 class BackgroundLine(ProgressLine):
-    """Shows the progress line of another thread, while the main thread waits for it.
+    """Shows the progress line of another thread while the main thread waits for that thread.
 
     It draws nothing while no other thread has a progress line.
     """
 
-    _show_after_seconds = 0.0  # the caller has waited before
+    _show_after_seconds = 0.0  # the feed creates this line when it has already waited for SHOW_AFTER_SECONDS
 
     def __init__(self) -> None:
         super().__init__("")
 
     def render(self, seconds: float, columns: int) -> str:
-        """Return the newest line of another thread, with the time since that work began."""
+        """Return the newest line of another thread, with the elapsed time of its work."""
         newest = [line for line in list(ProgressLine._not_shown) if not isinstance(line, BackgroundLine)][-1:]
         return newest[0].render(time.monotonic() - newest[0]._started_at, columns) if newest else ""
 
@@ -107,5 +107,5 @@ def _write(text: str) -> None:
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):  # the terminal may close at any time
+    except (AttributeError, OSError, ValueError):  # the user may close the terminal at any time
         return

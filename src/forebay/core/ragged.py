@@ -99,7 +99,7 @@ class Ragged:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """The number of rows, None for the varying first length of a row, and its other lengths."""
+        """(number of rows, None, other lengths of a row); None is the varying first length."""
         return (len(self), None, *self.values.shape[1:])
 
     @property

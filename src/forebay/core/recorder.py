@@ -33,9 +33,9 @@ class Received:
     batches: int
     rows: int
     nbytes: int
-    errors: int  # that the consumer got in place of a batch
-    wait_seconds: float  # time in which no group of batches was ready
-    waits: WaitCounts
+    errors: int  # number of exceptions that the consumer got in place of a batch
+    wait_seconds: float  # time for which the consumer waited for groups of batches
+    waits: WaitCounts  # histogram of the waits for each batch
 
     def since(self, earlier: "Received") -> "Received":
         """Return what the consumer received after an earlier moment."""
@@ -50,24 +50,25 @@ class Received:
 
 
 class TakenGroup:
-    """The batches of one group, of which the consumer takes one after the other.
+    """Counts the batches that the consumer has taken of the current group.
 
-    `ready` is the list from which the consumer takes them, so counting costs nothing per batch.
+    The consumer removes the batches one by one from the list `ready`. The length of this list gives the count, so
+    counting takes no time per batch.
     """
 
     __slots__ = ("_before", "_ready", "_sizes")
 
     def __init__(self, sizes: tuple[int, int, int, int], ready: Sequence[Any]) -> None:
         self._sizes = sizes  # batches, rows and bytes of the group, and rows of a full batch
-        self._ready = ready  # the batches that the consumer has not taken
+        self._ready = ready  # the batches that the consumer has not taken yet
         self._before = (0, 0, 0)  # batches, rows and bytes of all groups before this one
 
     def follow(self, previous: "TakenGroup") -> None:
-        """Count this group after another one, of which the consumer takes no more batches."""
+        """Add the totals of the previous group, of which the consumer takes no more batches."""
         self._before = previous.totals()
 
     def totals(self) -> tuple[int, int, int]:
-        """Return the batches, rows and bytes that the consumer took of this group and of all groups before it."""
+        """Return (batches, rows, bytes) that the consumer has taken of all groups."""
         batches, rows, nbytes = self._before
         group_batches, group_rows, group_nbytes, batch_rows = self._sizes
         left = len(self._ready)
@@ -81,9 +82,9 @@ class TakenGroup:
 
 @dataclass(slots=True)
 class Recorder:
-    """Adds up time spans per stage, and collects decisions and counters.
+    """Adds up the time spans of each stage, and collects decisions and counters.
 
-    `add_span` and `note` are thread-safe and cheap enough for one call per group of batches.
+    Any thread may call `add_span` and `note`. They are fast enough for one call per group of batches.
     """
 
     _taken: TakenGroup = field(default_factory=lambda: TakenGroup((0, 0, 0, 0), ()))
@@ -103,21 +104,21 @@ class Recorder:
 
     @property
     def batches(self) -> int:
-        """Number of batches that the consumer received."""
+        """Number of batches that the consumer has received."""
         return self._taken.totals()[0]
 
     def begin_group(self, group: TakenGroup, wait_seconds: float) -> None:
         """Count the batches of a group while the consumer takes them.
 
-        The consumer waited for the first of them; then the others were ready. This method takes no lock. The caller
-        holds one, so that only one thread at a time calls this method.
+        The consumer waited `wait_seconds` for the first batch; then all batches of the group were ready. This method
+        takes no lock, because the caller holds a lock.
         """
         group.follow(self._taken)
         self._taken = group
         self._waits.add(wait_seconds)
 
     def end_group(self) -> None:
-        """Count no more batches of the current group. The consumer will not receive those that it has not taken."""
+        """End the current group early; the consumer will not receive its remaining batches."""
         ended = TakenGroup((0, 0, 0, 0), ())
         ended.follow(self._taken)
         self._taken = ended
@@ -128,7 +129,7 @@ class Recorder:
             self._errors += 1
 
     def received(self) -> Received:
-        """Return what the consumer received so far."""
+        """Return what the consumer has received so far."""
         with self._lock:
             wait_seconds = self._totals["wait"].seconds if "wait" in self._totals else 0.0
             batches, rows, nbytes = self._taken.totals()
@@ -137,7 +138,7 @@ class Recorder:
     def note(self, name: str, choice: str, why: str) -> None:
         """Record a decision that the feed made after planning, for `explain()`.
 
-        It replaces an earlier decision with the same name.
+        The decision replaces an earlier decision with the same name.
         """
         with self._lock:
             self._notes[name] = (choice, why)
@@ -171,7 +172,10 @@ class RecorderGroup:
         return min(recorder.batches for recorder in self.recorders)
 
     def received(self) -> Received:
-        """Return what the consumer received so far. It waits for each part of a batch."""
+        """Return what the consumer has received so far.
+
+        The waits of all feeds add up, because the consumer waits for each part of a batch.
+        """
         parts = [recorder.received() for recorder in self.recorders]
         return Received(
             min(part.batches for part in parts),
@@ -184,7 +188,10 @@ class RecorderGroup:
 
 
 def describe_received(received: Received) -> dict[str, Any]:
-    """Return the numbers of `received` for `stats()`. The percentiles include batches without a wait."""
+    """Return {name: number} of `received` for `stats()`.
+
+    The percentiles count batches without a wait as 0 seconds.
+    """
     p50, p95, p99 = received.waits.percentiles()
     return {
         "batches": received.batches,

@@ -1,6 +1,6 @@
-"""Removal of credentials from URLs and from texts of other libraries.
+"""Removal of credentials from URLs and from messages of other libraries.
 
-Forebay shows, logs and stores no URL and no message of another library before this module has removed the credentials.
+Forebay calls this module before it shows, logs or stores a URL or a message of another library.
 """
 
 import re
@@ -15,7 +15,8 @@ _SECRET_NAME = re.compile(
     r"key|secret|token|passw|passphrase|pwd|credential|sas|auth|cookie|connection_string", re.IGNORECASE
 )
 # Names of parameters with secrets: "X-Amz-Signature", "sig", "access_token".
-# Repetitions in these patterns are bounded, so that a long text of a hostile server takes no quadratic time.
+# Each repetition in these patterns has an upper limit. Otherwise a long text of a hostile server would take quadratic
+# time to search.
 _PARAMETER_NAME = r"[\w.-]{0,40}(?:sig|signature|token|credential|secret|passw(?:or)?d|pwd|auth|jwt|sas|key|key-?id)"
 # A parameter of a query or of a connection string: "X-Amz-Signature=...".
 _SECRET_PARAMETER = re.compile(rf"(?i)({_PARAMETER_NAME}=)([^&;\s'\"<>]+)")
@@ -23,19 +24,20 @@ _SECRET_PARAMETER = re.compile(rf"(?i)({_PARAMETER_NAME}=)([^&;\s'\"<>]+)")
 _SECRET_ITEM = re.compile(rf"(?i)(['\"]{_PARAMETER_NAME}['\"]\s?:\s?b?['\"])([^'\"]+)")
 # User and password before the host: "https://user:password@". The last "@" before the path ends them.
 _USER_INFO = re.compile(r"(?<=://)[^/?#\s]{0,500}@")
-# The same in a text, where the password may contain a "/", which makes the URL invalid.
+# User and password of any URL in a text. Here the password may contain "/", although this makes the URL invalid.
 _ANY_USER_INFO = re.compile(r"(?<=://)(?:[^/?#\s]{0,500}|[^/\s@]{0,200}:[^\s@]{0,300})@")
 # Values of an Authorization header: "Bearer ...".
 _AUTHORIZATION = re.compile(r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{4,}")
 _AWS_KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
 _MASK = "***"
-_MIN_SECRET_LENGTH = 4  # characters; a shorter secret is replaced only where it is a whole word
+_MIN_SECRET_LENGTH = 4  # characters; `Redactor` replaces a shorter secret only where it is a whole word
 
 
 class Redactor:
     """Replaces secrets in a text by `***`.
 
-    Secrets are the secret values of storage options and URLs, and everything that `redact_text` recognises.
+    Secrets are values of storage options with names such as "token", the secrets in URLs, and everything that
+    `redact_text` recognises.
     """
 
     def __init__(self, options: Mapping[str, Any], urls: Iterable[str] = ()) -> None:
@@ -49,11 +51,14 @@ class Redactor:
         return redact_text(self._all_secrets.sub(_MASK, text))
 
     def url(self, url: str) -> str:
-        """Return one URL without secrets. Its path stays, unless it contains a secret of the storage options."""
+        """Return one URL without secrets.
+
+        The path of the URL changes only where it contains a secret of the storage options.
+        """
         return redact_url(self._option_secrets.sub(_MASK, url))
 
     def is_clean(self, error: BaseException) -> bool:
-        """Return whether neither the error nor any of its causes contains a secret."""
+        """Return whether the error and all exceptions that caused it contain no secret."""
         seen: set[int] = set()
         pending: list[BaseException | None] = [error]
         while pending:
@@ -69,9 +74,9 @@ class Redactor:
 
 
 def redact_url(url: str) -> str:
-    """Replace user, password and secret query parameters of one URL. Keep its path.
+    """Return one URL with `***` in place of user, password and secret query parameters.
 
-    The path identifies the object: `key=1/a.npy` and `key=2/a.npy` are two objects.
+    The path stays as it is, because it identifies the object: `key=1/a.npy` and `key=2/a.npy` are two objects.
 
     >>> redact_url("https://me:pw@host/key=1/a.npy?X-Amz-Signature=abc&part=1")
     'https://***@host/key=1/a.npy?X-Amz-Signature=***&part=1'
@@ -81,7 +86,7 @@ def redact_url(url: str) -> str:
 
 
 def redact_text(text: str) -> str:
-    """Replace users, passwords, signatures, tokens and keys in a text with URLs, headers or options.
+    """Return a text with `***` in place of credentials in its URLs, headers and options.
 
     >>> redact_text("GET https://me:pw@host/a.npy failed: {'token': 'abc'}")
     "GET https://***@host/a.npy failed: {'token': '***'}"
@@ -93,9 +98,9 @@ def redact_text(text: str) -> str:
 
 
 def _compile_secrets(secrets: set[str]) -> re.Pattern[str]:
-    """Return a pattern that matches the secrets as they are, quoted for a URL, and escaped by `repr`."""
+    """Return a pattern that matches each secret: as it is, URL-quoted, and escaped by `repr`."""
     variants = secrets | {quote(secret, safe="") for secret in secrets} | {repr(secret)[1:-1] for secret in secrets}
-    # Longest first, because one secret may contain another.
+    # Longest first: if one secret contains another, the pattern must match the longer secret.
     patterns = [_secret_pattern(secret) for secret in sorted(variants, key=len, reverse=True) if len(secret) > 1]
     return re.compile("|".join(patterns) or r"(?!)")  # "(?!)" matches nothing
 
@@ -112,11 +117,11 @@ def _find_secrets(options: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(value, Mapping):
             yield from _find_secrets(value)
         elif isinstance(value, str):
-            yield from _find_url_secrets(value)  # such as a proxy with a password
+            yield from _find_url_secrets(value)  # the value may be the URL of a proxy, with a password
 
 
 def _find_texts(value: Any) -> Iterator[str]:
-    """Yield the texts in a value: a text, bytes, or a collection of them, such as a user and a password."""
+    """Yield all texts in a value: text, bytes, or a collection of texts."""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, str):

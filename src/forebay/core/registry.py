@@ -113,7 +113,7 @@ _FEED = "forebay.feed.feed:Feed"
 _MULTI_DEVICE_FEED = "forebay.feed.multi_device_feed:MultiDeviceFeed"
 _VERSION = "forebay:__version__"
 
-# Import targets that other packages load by name without this registry.
+# Import targets that other packages of Forebay load by name without this registry.
 _OTHER_TARGETS = (
     "forebay.adapters.readback.cuda:DeviceReader",
     "forebay.adapters.upload.cuda:CudaUploader",
@@ -131,7 +131,7 @@ _OTHER_TARGETS = (
     "forebay.measure.bench.steps.tensorflow:make_step",
     "forebay.measure.bench.steps.torch:make_step",
 )
-# Tables of other packages, each with the format string that turns one of its entries into an import target.
+# Tables of other packages of Forebay. Each format string turns one entry of its table into an import target.
 _OTHER_TABLES = {
     "forebay.adapters.readback.base:_FRAMEWORKS": "forebay.adapters.readback.{}",
     "forebay.cli.main:COMMANDS": "forebay.cli.{}:run",
@@ -142,7 +142,7 @@ _OTHER_TABLES = {
     "forebay.measure.bench.contenders:CONTENDERS": "{0.location}",
     "forebay.measure.bench.meters:METERS": "forebay.measure.bench.meters.{}",
 }
-# Module: the extra of Forebay that installs it.
+# Module: the extra of the package `forebay` that installs this module.
 _EXTRAS = {
     "h5py": "hdf5",
     "isal": "hdf5",
@@ -151,29 +151,29 @@ _EXTRAS = {
     "numcodecs": "zarr",
     "google_crc32c": "tfrecord",
 }
-# Module: what to install, if the names differ. The extra `cupy` of Forebay installs cupy-cuda12x.
+# Module: the package to install, if its name differs. The extra `cupy` of Forebay installs cupy-cuda12x.
 _PACKAGES = {"cupy": "cupy-cuda12x (or cupy-cuda13x for CUDA 13)"}
 # Module: the oldest supported version, as in pyproject.toml.
 _MINIMUM_VERSIONS = {"torch": "2.4", "jax": "0.4.38", "tensorflow": "2.18", "keras": "3.12", "cupy": "13.2"}
 
 
 def known_frameworks() -> list[str]:
-    """Return all names that `feed(to=...)` accepts."""
+    """Return the names of frameworks and adapters for `feed(to=...)`, without synonyms."""
     return [*_HAND_OFFS, *_ADAPTERS, *_entry_points("forebay.handoff")]
 
 
 def framework_name(to: Any) -> Any:
-    """Return the name of a framework in Forebay: "torch" for "pytorch"."""
+    """Return Forebay's name for a synonym, such as "torch" for "pytorch", else `to` itself."""
     return _SYNONYMS.get(to, to) if isinstance(to, str) else to
 
 
 def load_hand_off(name: Any) -> Any:
-    """Import a framework, and return a function that creates its hand-off."""
+    """Import a framework, and return a class or function that creates its hand-off."""
     if name in _HAND_OFFS:
         return _load_framework(_HAND_OFFS[name], name)
     target = _entry_points("forebay.handoff").get(name)
     if target is None:
-        meant = framework_name(getattr(name, "__name__", str(name)).lower())  # a module, or a name in capitals
+        meant = framework_name(getattr(name, "__name__", str(name)).lower())  # `name` may be a module, or in capitals
         names = ", ".join(map(repr, known_frameworks()))
         advice = f"Write feed({meant!r})" if meant in known_frameworks() else f"Choose one of {names}"
         raise FrameworkError(f"cannot feed {name!r}. {advice}.", name=name)
@@ -184,7 +184,7 @@ def load_hand_off(name: Any) -> Any:
 def load_placed_hand_off(name: str, device: Any) -> Any | None:
     """Return the hand-off for an object that describes several devices.
 
-    Return None if `device` is not such an object.
+    Return None if `device` is an object of another kind, or if the framework has no such objects.
     """
     target = _PLACEMENTS.get(name)
     return None if target is None else _load_framework(target, name)(device)
@@ -193,7 +193,7 @@ def load_placed_hand_off(name: str, device: Any) -> Any | None:
 def load_copying_hand_off(name: str, device: str) -> Any | None:
     """Return the hand-off for a device that the framework itself fills.
 
-    Return None if the framework has no such devices, or if `device` is "auto" and this machine has none.
+    Return None if the framework has no such devices, or if `device` is "auto" and this machine has no such device.
     """
     target = _COPIES.get(name)
     return None if target is None else _load_framework(target, name)(device)
@@ -207,7 +207,7 @@ def has_adapter(name: str) -> bool:
 def load_adapter(name: str) -> Any | None:
     """Return the class or function that makes the adapter for trainers, such as Keras.
 
-    Return None for other names.
+    Return None if no adapter has this name.
     """
     target = _ADAPTERS.get(name)
     return None if target is None else _load_framework(target, name)
@@ -342,7 +342,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _entry_points(group: str) -> dict[str, str]:
-    # Importing importlib.metadata takes as long as importing Forebay, and most programs do not need it.
+    # Import on first use: importing importlib.metadata takes as long as importing Forebay, and few programs need it.
     from importlib.metadata import entry_points
 
     return {point.name: point.value for point in entry_points(group=group)}

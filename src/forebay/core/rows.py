@@ -1,4 +1,4 @@
-"""`Rows`: the numbers of the rows to read in one call, and functions on row numbers."""
+"""`Rows`, the numbers of the rows to read in one call, and functions on `Rows`."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def row_array(rows: Rows) -> Array:
 
 
 def select_rows(rows: Rows, start: int, stop: int) -> Rows:
-    """Return the row numbers at positions `start` to `stop - 1`, or fewer if `rows` ends before."""
+    """Return `rows[start:stop]`: the row numbers at these positions."""
     if not isinstance(rows, slice):
         return rows[start:stop]
     return slice(rows.start + start, min(rows.start + stop, rows.stop))

@@ -1,9 +1,9 @@
 """A block of memory shared between a process and its worker processes.
 
 On Linux the block is an anonymous memory file (memfd). A worker process opens the block through the `/proc` entry of
-the owner's file descriptor. The kernel frees the block when the last process that maps it unmaps it or ends, even after
-a crash. The usual 64 MB limit of `/dev/shm` in containers does not apply. On other systems the block is a
-`SharedMemory` of the standard library, whose resource tracker frees it after a crash.
+the owner's file descriptor. The kernel frees the block when no process maps it any more, even after a crash. The usual
+64 MB limit of `/dev/shm` in containers does not apply. On other systems the block is a `SharedMemory` of the standard
+library, whose resource tracker frees the block after a crash.
 """
 
 import ctypes
@@ -54,7 +54,7 @@ class SharedBlock:
         name, memory, release = _create(nbytes)
         self._memory: Memory | None = memory
         self._handle = BlockHandle(name, nbytes, next(_serial_numbers))
-        # Releases the descriptor or the name, but not the mapping. The memory stays mapped while an array uses it.
+        # `release` closes the descriptor or removes the name. It does not unmap the memory, which arrays may still use.
         self._release = weakref.finalize(self, release)
 
     @classmethod
@@ -68,9 +68,9 @@ class SharedBlock:
 
     @property
     def memory(self) -> Memory:
-        """The writable buffer. Pass it to `np.ndarray(..., buffer=)`."""
+        """The writable buffer of the block, for `np.ndarray(..., buffer=)`."""
         if self._memory is None:
-            raise FeedClosedError(f"{self} is closed. Build arrays on its memory before close(); they keep it alive.")
+            raise FeedClosedError(f"{self} is closed. Make arrays of its memory before close(); they stay valid.")
         return self._memory
 
     @property
@@ -86,7 +86,7 @@ class SharedBlock:
         return self._memory is None
 
     def close(self) -> None:
-        """Release the memory. It stays mapped while an array uses it."""
+        """Release the memory. The system frees it when no array uses it any more."""
         # Only drop the reference: mmap.close() would unmap memory that an array still uses, or raise BufferError.
         self._memory = None
         self._release()
@@ -104,14 +104,14 @@ class SharedBlock:
 
 
 def private_memory(nbytes: int) -> mmap.mmap:
-    """Return new memory of this process. It begins at a page boundary."""
+    """Return new page-aligned memory that only this process can use."""
     if not hasattr(mmap, "MAP_PRIVATE"):  # Windows, where anonymous memory is always private
         return mmap.mmap(-1, nbytes)
     return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _create_unnamed(nbytes: int) -> tuple[str, Memory, Callable[[], None]]:
-    """Create a memfd; return its /proc path, its memory, and a function that closes it."""
+    """Create a memfd; return (its /proc path, its memory, a function that closes it)."""
     descriptor = os.memfd_create("forebay")
     try:
         os.ftruncate(descriptor, nbytes)
@@ -138,11 +138,11 @@ def _attach_unnamed(handle: BlockHandle) -> Memory:
 
 
 def _map(descriptor: int, nbytes: int) -> Memory:
-    """Map a file descriptor without keeping it open.
+    """Return the memory of a file descriptor, mapped so that the descriptor can be closed.
 
-    `mmap.mmap(descriptor)` duplicates the descriptor until the memory is unmapped (before Python 3.13, this cannot be
-    turned off). A user who keeps a thousand batches would run out of descriptors. Therefore an anonymous `mmap` object
-    reserves the address range and unmaps it at the end, and C's `mmap` maps the shared pages into that range.
+    `mmap.mmap(descriptor)` keeps a duplicate of the descriptor until the memory is unmapped; only Python 3.13 and later
+    can turn this off. A user who keeps a thousand batches would run out of descriptors. Therefore an anonymous `mmap`
+    object reserves the address range and unmaps it at the end, and C's `mmap` maps the shared pages into that range.
     """
     memory = private_memory(nbytes)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -1,4 +1,4 @@
-"""Rows that fail, and the good rows of their batch that replace them."""
+"""Rows that a source cannot read or for which a map fails, and their replacements."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -29,26 +29,29 @@ MAX_ERROR_LENGTH = 200  # characters of an error that `stats()` shows
 class ErrorLimit(NamedTuple):
     """How many rows may fail."""
 
-    name: str  # of the map, or of the function that made the source
-    max_errors: float  # largest share of the received rows
+    name: str  # name of the map, or of the function that made the source
+    max_errors: float  # largest share of the received rows that may fail
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """A row for which a map failed, or which the source could not read. Another row of its batch has replaced it."""
+    """A row for which a map failed, or which the source could not read.
+
+    A good row of its batch replaces it.
+    """
 
     row: int  # index in its batch or group; in the reports of a feed, the row number in the source
     transform: int  # index of the map in the pipeline, or SOURCE
     kind: str  # name of the exception class
     error: str  # the exception class and its message
-    name: str = ""  # of a row that the source could not read, such as the path of a file
+    name: str = ""  # where an unreadable row is stored, such as the path of a file; empty for a row of a map
 
     @classmethod
     def of(cls, row: int, transform: int, error: Exception, name: str = "") -> "SkippedRow":
         return cls(row, transform, type(error).__qualname__, describe_error(error, name), name)
 
     def shifted(self, rows: int) -> "SkippedRow":
-        """Return the same row for a group in which `rows` rows come before its batch."""
+        """Return the row with its index in a group with `rows` rows before its batch."""
         return replace(self, row=self.row + rows)
 
     def __str__(self) -> str:
@@ -56,9 +59,9 @@ class SkippedRow:
 
 
 class UnreadableRowsError(SourceError):
-    """Raised by `AbstractSource.gather` after it has written all other rows, if the source has an `error_limit`.
+    """`AbstractSource.gather` could not read some rows, but has written all readable rows.
 
-    The `row` of each unreadable row is its index in the gathered rows.
+    Only sources with an `error_limit` raise this error. The `row` of each of `rows` is its index in the gathered rows.
     """
 
     def __init__(self, rows: Sequence[SkippedRow]) -> None:
@@ -73,7 +76,10 @@ class UnreadableRowsError(SourceError):
 
 
 def gather_readable(source: Any, rows: Rows, out: Sequence[Array]) -> list[SkippedRow]:
-    """Gather rows of a source, and return those that it could not read. Their values in `out` are arbitrary."""
+    """Gather rows of a source to `out`; return the rows that it could not read.
+
+    The values of unreadable rows in `out` are arbitrary.
+    """
     try:
         source.gather(rows, out)
     except UnreadableRowsError as error:
@@ -82,16 +88,16 @@ def gather_readable(source: Any, rows: Rows, out: Sequence[Array]) -> list[Skipp
 
 
 def raise_unreadable(rows: Iterable[SkippedRow]) -> None:
-    """Raise UnreadableRowsError for these rows, in order and each once. Do nothing if there are none."""
+    """Raise UnreadableRowsError for these rows, sorted and without duplicates, if there are any."""
     by_row = {row.row: row for row in rows}
     if by_row:
         raise UnreadableRowsError([by_row[row] for row in sorted(by_row)])
 
 
 def find_replacements(failed: Sequence[int], rows: int) -> dict[int, int]:
-    """Return the nearest good row of a batch for each failed row; an empty dict if all rows failed.
+    """Return {failed row: nearest good row} of a batch with `rows` rows.
 
-    Of two rows at the same distance, the earlier one is used.
+    The dict is empty if all rows failed. Of two good rows at the same distance, the earlier one is the nearest.
 
     >>> find_replacements([0, 2, 4, 5], 6)
     {0: 1, 2: 1, 4: 3, 5: 3}
@@ -102,7 +108,7 @@ def find_replacements(failed: Sequence[int], rows: int) -> dict[int, int]:
 
 
 def _nearest(numbers: Sequence[int], number: int) -> int:
-    """Return the nearest of sorted numbers; of two, the smaller one."""
+    """Return the nearest of sorted numbers; the smaller number if two are equally near."""
     place = bisect_left(numbers, number)
     neighbours = numbers[max(0, place - 1) : place + 1]
     return min(neighbours, key=lambda neighbour: abs(neighbour - number))
@@ -110,16 +116,19 @@ def _nearest(numbers: Sequence[int], number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RowRepair:
-    """The unreadable rows of a group, and the good rows of their batches that replace them."""
+    """The unreadable rows of a group, and the good rows that replace them.
 
-    skipped: list[SkippedRow] = field(default_factory=list)  # in the batches before the first one without a good row
-    replacements: dict[int, int] = field(default_factory=dict)  # index of each of these rows -> index of a good row
-    batches: int = 0  # number of the first batch without a good row, if there is one
-    error: SourceError | None = None  # of this batch; None if all batches have a good row
+    A batch without any good row cannot be repaired. Then the repair covers only the batches before it.
+    """
+
+    skipped: list[SkippedRow] = field(default_factory=list)  # unreadable rows of the repaired batches
+    replacements: dict[int, int] = field(default_factory=dict)  # index of each skipped row -> index of a good row
+    batches: int = 0  # if `error` is set: number of batches before the one without a good row
+    error: SourceError | None = None  # why the first batch without a good row fails; None if all have a good row
 
     @classmethod
     def of(cls, failed: Sequence[SkippedRow], rows: int, batch_rows: int) -> "RowRepair":
-        """Return the repair of a group of `rows` rows."""
+        """Return the repair of a group of `rows` rows, in batches of `batch_rows` rows."""
         skipped, replacements = list[SkippedRow](), dict[int, int]()
         in_order = sorted(failed, key=lambda row: row.row)
         for batch, group in groupby(in_order, key=lambda row: row.row // batch_rows):
@@ -133,14 +142,14 @@ class RowRepair:
         return cls(skipped, replacements)
 
     def apply(self, leaves: Sequence[Array]) -> None:
-        """Copy the good rows over the rows that they replace."""
+        """Overwrite each skipped row with its good row, in the arrays of all leaves."""
         if self.replacements:
             targets, sources = list(self.replacements), list(self.replacements.values())
             for leaf in leaves:
                 leaf[targets] = leaf[sources]
 
     def apply_to_numbers(self, rows: Rows) -> Rows:
-        """Return the row numbers of a group, with those of the good rows for the rows that they replace."""
+        """Return the row numbers of a group, with good rows in place of skipped rows."""
         if not self.replacements:
             return rows
         numbers = row_array(rows).copy()
@@ -153,13 +162,13 @@ class RowRepair:
 
 def _unreadable_batch(first: SkippedRow, rows: int) -> SourceError:
     return SourceError(
-        f"on_error='skip' found no readable row among the {rows} rows of a batch, so no row can replace the others. "
+        f"on_error='skip' found no readable row among the {rows} rows of a batch, so it cannot replace them. "
         f"Correct or remove these rows, or use larger batches. The first one is {first.name or first}: {first.error}"
     )
 
 
 def describe_error(error: Exception, name: str = "") -> str:
-    """Return the class and the message of an error, on one line and not too long.
+    """Return the class and the message of an error in one line of limited length.
 
     If the message begins with `name`, leave out the name.
 

@@ -49,16 +49,16 @@ class MemoryRegion:
 class MemoryExtent:
     """Rows of one leaf at a constant stride in memory.
 
-    Row `first + i` begins at `address + i * stride`. The bytes of each row are contiguous. Rows overlap if the stride
-    is smaller than a row, as windows do.
+    Row `first + i` begins at `address + i * stride`. The bytes of each row are contiguous. Rows with a stride smaller
+    than a row overlap, such as the windows of a series.
     """
 
-    first: int  # row number
-    rows: int
+    first: int  # number of the first row
+    rows: int  # number of rows
     address: int
     stride: int  # bytes
     writable: bool  # False for read-only memory, such as a mapped file
-    own_pages: bool  # whether the first and the last memory page contain no other data
+    own_pages: bool  # whether the first and the last memory page of the extent contain no other data
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class FileExtent:
     Row `first + i` begins at byte `offset + i * stride`.
     """
 
-    first: int  # row number
-    rows: int
+    first: int  # number of the first row
+    rows: int  # number of rows
     path: Path
     stamp: tuple[int, int, int]  # inode, size and modification time (ns) of the file when it was opened
     offset: int  # bytes
@@ -77,15 +77,16 @@ class FileExtent:
 
 
 def find_overlap(extents: Sequence[MemoryExtent], row_nbytes: int) -> int:
-    """Return how many bytes a row shares with the next one.
+    """Return how many bytes a row shares with the next row.
 
-    Windows of one series overlap. Windows of several series have one extent each, and count as separate rows.
+    The rows of a single extent may overlap, such as windows of one series. If there are several extents, such as one
+    for each of several series, return 0.
     """
     return max(0, row_nbytes - extents[0].stride) if len(extents) == 1 else 0
 
 
 class Closeable(Protocol):
-    """Background work that runs until `close()`."""
+    """Work in the background that `close()` ends."""
 
     def close(self) -> None: ...
 
@@ -95,9 +96,9 @@ class Source(Protocol):
     """The smallest protocol of a source from another package.
 
     `specs` has the spec of each leaf of a row, and `structure` describes how the leaves are nested. `gather` writes row
-    `rows[i]` of each leaf to `out[leaf][i]`; several threads call it at the same time. `memory` returns the regions
-    that contain the rows if these may be page-locked, else an empty list. Derive from `AbstractSource` to support
-    optional features.
+    `rows[i]` of each leaf to `out[leaf][i]`; several threads call `gather` at the same time. `memory` returns the
+    memory regions with the rows if a device may page-lock these regions, else an empty list. Derive from
+    `AbstractSource` to support optional features.
     """
 
     @property
@@ -118,22 +119,22 @@ class PipelineInput(ABC):
 
     row_by_row: bool = False  # whether Python code produces rows one by one
     needs_cluster: bool = False  # whether a Ray cluster produces the rows
-    read_decision: Decision | None = None  # how the rows are read, for `explain()`
-    cached_transforms: int = 0  # transforms of the pipeline whose results the input contains, because of `cache()`
+    read_decision: Decision | None = None  # how the input reads its rows, for `explain()`
+    cached_transforms: int = 0  # number of transforms that the pipeline applied before `cache()` stored the rows
     class_names: tuple[str, ...] = ()  # the names of the labels 0, 1, ... if the input knows them
 
     @property
     def infers_specs(self) -> bool:
-        """Whether the specs are those of the first row; other rows may differ in shape."""
+        """Whether Forebay infers the specs from the first row; other rows may differ in shape."""
         return self.row_by_row
 
     @property
     def stored_rows(self) -> tuple[Sequence[ArraySpec], Structure]:
-        """Specs and structure of the rows before any map, for the fingerprint of a pipeline."""
+        """Specs and structure of the stored rows, before any map, for a pipeline's fingerprint."""
         return self.specs, self.structure
 
     def counters(self) -> dict[str, int]:
-        """Return counters of the reads so far, for `Feed.stats()`."""
+        """Return {name: count} about the reads so far, for `Feed.stats()`."""
         return {}
 
     def decisions(self) -> Sequence[Decision]:
@@ -150,23 +151,25 @@ class AbstractSource(PipelineInput):
 
     # Whether rows cannot change while the source is open. If so, the feed may read rows of the next epoch in advance.
     immutable: bool = False
-    version: str = ""  # identifies the stored data, if the storage reports a version
-    shuffle_blocks: ShuffleBlocks | None = None  # the blocks for a shuffle; None if it may read rows in any order
+    version: str = ""  # identifies the stored data; empty if the storage reports no version
+    shuffle_blocks: ShuffleBlocks | None = None  # the blocks for a shuffle; None if a shuffle may read single rows
     chunk_policy: ChunkPolicy = ChunkPolicy()  # how rows are grouped in chunks
     decodes_rows: bool = False  # whether decoder threads decode the rows of `gather`, for example images
-    encoded_images: EncodedImages | None = None  # the images of the rows, if a device shall decode them
-    # Returns a source with the same rows and `encoded_images`, if a device may decode the images instead of the host.
+    encoded_images: EncodedImages | None = None  # the images of the rows, for a device that decodes them; else None
+    # Returns a source of the same rows with `encoded_images`. None if only the host may decode the images.
     for_device_decoder: Callable[[], "AbstractSource"] | None = None
-    why_no_device_decoder = ""  # why a device cannot decode the images; empty if it can, or if there are none
-    # How many rows may be unreadable. If a row is, `gather` writes all other rows and then raises UnreadableRowsError.
-    # None: the first unreadable row ends the feed.
+    why_no_device_decoder = ""  # why a device may not decode the images; empty if it may, or if rows have no images
+    # How many rows may be unreadable. With a limit, `gather` writes all readable rows and then raises
+    # UnreadableRowsError for the others. If this is None, the first unreadable row ends the feed.
     error_limit: ErrorLimit | None = None
-    can_prefetch: bool = False  # whether `prefetch` may read rows; `gather` should then get the rows that it announced
+    # Whether `prefetch` may read rows. If so, call `gather` with the same whole groups as `prefetch`: the source may
+    # find prefetched data by the row numbers of a group.
+    can_prefetch: bool = False
     decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
     scratch_row_nbytes: int = 0  # bytes of temporary memory that `gather` needs for each row
     max_scratch_nbytes: int = 1 << 62  # upper limit of the temporary memory of one `gather`
     # Returns values that differ if the rows differ, such as names, sizes and times of files; a cache on disk stores
-    # their hash. None if the source cannot tell.
+    # their hash. None if the source has no such values.
     identify: Callable[[], Any] | None = None
 
     @abstractmethod
@@ -177,7 +180,7 @@ class AbstractSource(PipelineInput):
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         """Write row `rows[i]` of each leaf to `out[leaf][i]`.
 
-        See `error_limit` for rows that cannot be read.
+        Handle rows that cannot be read as `error_limit` says.
         """
 
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
@@ -187,17 +190,17 @@ class AbstractSource(PipelineInput):
         return [list(row) for row in zip(*out, strict=True)]
 
     def gather_columns(self, rows: Rows, fill_values: Sequence[Any]) -> list[Array | Ragged] | None:
-        """Return each leaf of these rows as one array.
+        """Return each leaf of these rows as one array, or None.
 
         Pad rows that differ in length with the fill value of the leaf. If this fill value is None, return the leaf as
-        `Ragged`. Return None if the source reads rows one by one; then Forebay calls `gather_rows`.
+        `Ragged`. Return None if the source reads rows one by one; Forebay then calls `gather_rows`.
         """
         return None
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
-        """Return some leaves of these rows.
+        """Return the leaves with these indices, each as one array of these rows.
 
-        Override this if the other leaves need not be read.
+        Override this method if the source can skip the remaining leaves when it reads rows.
         """
         if any(spec.ragged for spec in self.specs):
             columns = list(zip(*self.gather_rows(rows), strict=True))
@@ -207,16 +210,17 @@ class AbstractSource(PipelineInput):
         return [out[leaf] for leaf in leaves]
 
     def row_lengths(self, leaf: int) -> Array | None:
-        """Return the first length of each row of a leaf.
+        """Return the first length of a leaf in each row.
 
-        Return None if the source would have to read the rows for this.
+        Return None if the source would have to read the rows to know their lengths.
         """
         return None
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
         """Start to read the rows of upcoming groups in the background.
 
-        Return an object whose `close()` stops the reads, or None if the source does not prefetch.
+        Each item of `upcoming` has the row numbers of one group. Return an object whose `close()` stops the reads, or
+        None if the source does not prefetch.
         """
         return None
 
@@ -227,7 +231,7 @@ class AbstractSource(PipelineInput):
     def reopener(self) -> Callable[[], "AbstractSource"] | None:
         """Return a function that opens the same data again, faster than the first time.
 
-        Forebay calls the function after it has closed the source. Return None if there is no faster method.
+        Forebay calls the function after it has closed the source. Return None if a reopened source would not be faster.
         """
         return None
 
@@ -235,7 +239,7 @@ class AbstractSource(PipelineInput):
     def plan_version(self) -> int:
         """A number that grows when a feed needs a new plan.
 
-        For example, a feed needs one once all rows are cached.
+        For example, it grows when a row cache is complete.
         """
         return 0
 
@@ -247,8 +251,8 @@ class AbstractSource(PipelineInput):
     def windows(self, rows: slice, length: int, stride: int) -> "AbstractSource | None":
         """Return a source of windows that share the memory of the rows.
 
-        Return None if this source cannot share it. Window `i` has `length` rows from row `rows.start + i * stride` on.
-        All windows end at row `rows.stop - 1` or before it.
+        Return None if this source cannot share its memory. Window `i` has `length` rows from row
+        `rows.start + i * stride` on. All windows end at row `rows.stop - 1` or before it.
         """
         return None
 
@@ -300,14 +304,14 @@ class StreamReader(Protocol):
     """One pass over a stream."""
 
     def read(self, out: Sequence[Array]) -> int:
-        """Write the next rows to `out`, and return how many.
+        """Write the next rows to `out`, and return their number.
 
-        The result is smaller than the number of rows in `out` only at the end of the stream.
+        The number is smaller than the length of `out` only at the end of the stream.
         """
         ...
 
     def skip(self, rows: int) -> int:
-        """Skip up to `rows` rows, and return how many were skipped."""
+        """Skip up to `rows` rows, and return the number of skipped rows."""
         ...
 
     def state_dict(self) -> dict[str, Any] | None:
@@ -331,14 +335,14 @@ class AbstractStream(PipelineInput):
 
     @abstractmethod
     def sample(self, rows: int) -> list[list[Array]]:
-        """Return the first rows, each as a list of leaves, to infer specs.
+        """Return up to `rows` first rows of the stream, each as a list of leaves.
 
-        A later pass returns these rows again.
+        Forebay infers specs from these rows. A later pass returns them again.
         """
 
     @abstractmethod
     def describe(self) -> tuple[Any, ...]:
         """Return plain values that identify the stream.
 
-        A feed refuses the state of a stream with another description.
+        A feed refuses to resume from the state of a stream with a different description.
         """

@@ -111,7 +111,7 @@ class Structure:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The name of each leaf, such as `image` or `pair.1`; `array` if the tree is one array."""
+        """Names of the leaves, such as `image` or `pair.1`; `array` for a single array."""
         return tuple(".".join(path) or "array" for path in self._paths(()))
 
     def _paths(self, prefix: tuple[str, ...]) -> list[tuple[str, ...]]:

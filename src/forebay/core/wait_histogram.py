@@ -1,7 +1,7 @@
 """A histogram of the times for which a training loop waits for batches.
 
-The histogram has a fixed size: 16 buckets for each power of two, from 1 us to 17 minutes. So adding a time takes less
-than a microsecond, and a percentile is at most 6.25 % too high. Percentiles are computed only when they are read.
+The histogram has a fixed size: 16 buckets for each power of two of seconds, from 1 us to 17 minutes. So the loop adds a
+time in less than a microsecond, and a percentile is at most 6.25 % too high. Only its reader computes percentiles.
 """
 
 import math
@@ -14,16 +14,16 @@ import numpy as np
 __all__ = ["WaitCounts", "WaitHistogram", "sum_waits"]
 
 SUB_BUCKETS = 16  # buckets for each power of two
-MIN_EXPONENT = -20  # shorter times count as 0: 2**-20 s is 0.95 us
-OCTAVES = 30  # powers of two; longer times count in the last bucket
+MIN_EXPONENT = -20  # times shorter than 2**-20 s (0.95 us) count as 0
+OCTAVES = 30  # powers of two with buckets; longer times than 2**10 s count in the last bucket
 PENDING_WAITS = 1024  # waits that `add` collects before NumPy counts them
 
 
 class WaitHistogram:
     """Counts waits in buckets.
 
-    One thread at a time adds waits; any thread may call `counts`. `add` only appends to a list. NumPy then counts a
-    thousand waits at a time, which takes 0.1 us for each.
+    One thread at a time adds waits; any thread may call `counts`. `add` only appends to a list. NumPy counts the listed
+    waits when there are a thousand of them, which takes 0.1 us per wait.
     """
 
     __slots__ = ("_buckets", "_lock", "_max_seconds", "_pending", "_seconds")
@@ -35,7 +35,7 @@ class WaitHistogram:
         self._lock = Lock()
 
     def add(self, seconds: float) -> None:
-        """Count a batch for which the loop waited."""
+        """Count a batch for which the loop waited this long."""
         pending = self._pending
         pending.append(seconds)
         if len(pending) >= PENDING_WAITS:
@@ -44,7 +44,8 @@ class WaitHistogram:
     def counts(self, batches: int) -> "WaitCounts":
         """Return the counts so far.
 
-        `batches` is the number of all batches. If `add` was not called for a batch, the loop did not wait for it.
+        `batches` is the number of all batches. If `batches` exceeds the calls of `add`, the loop did not wait for the
+        other batches.
         """
         self._count_pending()
         with self._lock:
@@ -72,8 +73,8 @@ class WaitHistogram:
 class WaitCounts:
     """The counts of a `WaitHistogram`, until one moment, or between two moments."""
 
-    buckets: tuple[int, ...]
-    ready: int  # batches for which the loop did not wait
+    buckets: tuple[int, ...]  # number of batches in each bucket
+    ready: int  # number of batches for which the loop waited less than 2**MIN_EXPONENT s
     seconds: float  # sum of all waits
     max_seconds: float
 
@@ -82,9 +83,10 @@ class WaitCounts:
         return self.ready + sum(self.buckets)
 
     def since(self, earlier: "WaitCounts") -> "WaitCounts":
-        """Return the counts after an earlier moment.
+        """Return the counts since an earlier moment.
 
-        Its `max_seconds` is not exact: the longest wait is at most this long. It is the upper bound of a bucket.
+        `max_seconds` of the result is not exact, because buckets store no exact times. It is the upper bound of the
+        bucket of the longest wait.
         """
         buckets = tuple(now - before for now, before in zip(self.buckets, earlier.buckets, strict=True))
         highest = max((number for number, count in enumerate(buckets) if count), default=None)
@@ -92,7 +94,7 @@ class WaitCounts:
         return WaitCounts(buckets, self.ready - earlier.ready, self.seconds - earlier.seconds, max_seconds)
 
     def percentiles(self, shares: Sequence[float] = (0.5, 0.95, 0.99)) -> list[float]:
-        """Return, for each share, the wait (seconds) that this share of batches does not exceed."""
+        """Return for each share the wait (seconds) that this share of batches does not exceed."""
         targets = [max(1, math.ceil(share * self.batches)) for share in shares]
         return [self._nth(target) for target in targets]
 
@@ -108,10 +110,7 @@ class WaitCounts:
         return found
 
     def _nth(self, number: int) -> float:
-        """Return the wait of the batch with this number, in seconds.
-
-        Batches are counted from 1 in the order of their waits, the shortest first.
-        """
+        """Return the wait (seconds) of the batch with the `number`-th shortest wait."""
         total = self.ready
         if total >= number or not self.batches:
             return 0.0
@@ -134,6 +133,6 @@ def sum_waits(parts: Sequence[WaitCounts]) -> WaitCounts:
 
 
 def upper_bound(bucket: int) -> float:
-    """Return the seconds at which a bucket ends."""
+    """Return the wait in seconds at which a bucket ends."""
     octave, part = divmod(bucket, SUB_BUCKETS)
     return float(2.0 ** (MIN_EXPONENT + octave) * (1 + (part + 1) / SUB_BUCKETS))
