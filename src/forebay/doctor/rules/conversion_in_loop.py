@@ -39,19 +39,19 @@ __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step"
 MIN_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
-# With shorter steps and smaller batches than these, a feed of a generator makes the steps longer: the thread that makes
-# batches and the loop both run Python. Measured with TensorFlow on a machine with an H200 (2026-11-18): steps of
-# 0.93 ms with batches of 9 KB took 1.37 ms with a feed of the same batches.
+# If steps are shorter and batches are smaller than these limits, a feed of a generator makes steps longer, because its
+# thread and the loop both run Python. Measured with TensorFlow on a machine with an H200 (2026-11-18): steps of 0.93 ms
+# with batches of 9 KB took 1.37 ms with a feed of the same batches.
 SHORT_STEP_SECONDS = 2e-3
 SMALL_BATCH_NBYTES = 256 << 10
-MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop input-bound
+MIN_REPORTED_SHARE = 0.05  # share of a step; from this share on, XProf calls a loop input-bound
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether synchronous conversions of the site take a reportable share of a step.
+    """Whether synchronous conversions of a call site take a reportable share of a step.
 
-    Data that the loop computes from a value that it has read back does not count, because it cannot be converted early.
-    Calls that join NumPy arrays count in any case: NumPy joins them faster.
+    If the loop computes the data from values that it reads back, nothing can convert the data early, so the result is
+    False. Calls that join NumPy arrays count even then, because NumPy joins them faster.
     """
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
     joins = pieces_per_call(site) >= MIN_PIECES
@@ -62,7 +62,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding for all sites that join NumPy arrays, and one per other site."""
+    """Yield one finding for all calls that join arrays, and one per other call site."""
     sites = view.sites_for("conversion_in_loop")
     joins = [site for site in sites if pieces_per_call(site) >= MIN_PIECES]
     if joins:
@@ -82,7 +82,10 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _cures(view: CaptureView, site: CallSite) -> list[Cure]:
-    """Return the cures whose code fits the script. If none fits, return examples for any script, marked as such."""
+    """Return the cures whose code is an edit of the script, else example cures.
+
+    The comment EXAMPLE marks example code if the capture has an excerpt of the script.
+    """
     cures = [*_avoidance_cure(view, site), *_prefetch_cure(view, site), *_feed_cure(view, site)]
     fitted = [cure for cure in cures if is_fitted(cure.code)]
     if fitted or not has_excerpt(view, site.line):
@@ -91,10 +94,10 @@ def _cures(view: CaptureView, site: CallSite) -> list[Cure]:
 
 
 def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
-    """Yield the cure that avoids the conversion, if one applies.
+    """Yield the cure that avoids the conversion, if there is one.
 
-    If the device was recorded, arrays can stay on it, unless a session reads them. Python lists can become arrays
-    before the loop.
+    Arrays can stay on the device if the device was recorded, and if no TensorFlow session reads them. Python lists can
+    become arrays before the loop.
     """
     if not is_python_data(site):
         if view.device is not None and site.api != SESSION and keep_on_device_fits(view, site):
@@ -109,7 +112,10 @@ def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
 
 
 def _array_code(view: CaptureView, site: CallSite) -> str:
-    """Return code that stores the lists of the script in an array of the dtype that the framework gives to them."""
+    """Return code that stores the lists of the script in an array before the loop.
+
+    The array has the dtype that the framework gives to the lists.
+    """
     dtype = list_dtype(site) or "float32"
     change = f'np.asarray({{}}, dtype="{dtype}")'
     code = fit_line(view, site.line, lambda code, number: change_arrays(code, number, change))
@@ -118,7 +124,10 @@ def _array_code(view: CaptureView, site: CallSite) -> str:
 
 
 def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
-    """Yield the cure that prefetches with tools of the framework, unless a feed fits the loop and does not slow it."""
+    """Yield the cure that prefetches with tools of the framework.
+
+    Yield nothing if a feed can replace the input of the script without making the steps longer.
+    """
     framework = feed_framework(view, site.api)
     rows = batch_rows(*view.sites)
     if site.api != SESSION and fit_feed(view, framework, site) and not _slows_down(view, site):
@@ -140,7 +149,10 @@ def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
 
 
 def _thread_cure(view: CaptureView, site: CallSite, code: str) -> Iterator[Cure]:
-    """Yield the cure that calls a function of the script early, unless this does not shorten the step."""
+    """Yield the cure that calls a function of the script early, in a thread.
+
+    Yield nothing if this does not shorten the step.
+    """
     changes = prefetch_conversion(view, site)
     if _is_on_cpu(view):
         changes = prefetch_in_thread(view, site, cost_of(view, site.events))
@@ -153,7 +165,7 @@ def _thread_cure(view: CaptureView, site: CallSite, code: str) -> Iterator[Cure]
 
 
 def _prefetch_changes(view: CaptureView, site: CallSite, framework: str) -> Changes:
-    """Return the changes of the timeline if the framework prefetches.
+    """Return the changes of the timeline if the framework prefetches batches.
 
     tf.data and PyTorch make batches in their own threads or processes. PyTorch also page-locks them, so that the
     upload overlaps computation. In JAX and CuPy, the loop makes the batch and uploads it one step early.
@@ -177,17 +189,17 @@ def _feed_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
 
 
 def _is_on_cpu(view: CaptureView) -> bool:
-    """Whether the step computes on the CPU, so that it needs the cores that convert batches."""
+    """Whether the step computes on the CPU, which must also convert the batches."""
     return view.device is None and not view.has_gpu
 
 
 def _slows_down(view: CaptureView, site: CallSite) -> bool:
-    """Whether the feed would take small batches from Python code while a step is short."""
+    """Whether a feed would make steps longer: short steps, and small batches from Python code."""
     return _is_short(view, site) and "from_batches" in fit_feed(view, feed_framework(view, site.api), site)
 
 
 def _is_short(view: CaptureView, site: CallSite) -> bool:
-    """Whether a step and its batch are so small that another thread of Python costs more than it saves."""
+    """Whether step and batch are too small for another thread that runs Python."""
     return view.step_seconds < SHORT_STEP_SECONDS and nbytes_per_call(site) < SMALL_BATCH_NBYTES
 
 

@@ -1,7 +1,7 @@
 """The rule for uploads that the device waits for although they could be prefetched.
 
 The rule looks at copies from page-locked memory, and at copies of compiled calls that fetch their own batch. It skips
-copies that another rule explains. XProf reports such input time from 5 % of a step, TraceML from 10 %.
+copies that another rule explains. XProf reports such input time from 5 % of a step on, TraceML from 10 % on.
 """
 
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
 
-MIN_REPORTED_SHARE = 0.05  # of a step
-WAIT_NS = 20_000  # nanoseconds; a kernel that starts this soon after the end of a copy waited for the copy
+MIN_REPORTED_SHARE = 0.05  # share of a step, as in XProf
+WAIT_NS = 20_000  # nanoseconds; a kernel that starts at most this long after the end of a copy waited for the copy
 BASIS = "the copies overlap the computation"
 
 
@@ -59,7 +59,7 @@ def _unexplained_copies(view: RuleView, device_view: DeviceView) -> Any:
 
 
 def _mask_awaited(device_view: DeviceView, copies: Any) -> Any:
-    """Return a mask of the copies that a kernel follows immediately."""
+    """Return a mask of the copies after which a kernel starts within WAIT_NS."""
     starts = np.sort(device_view.kernels["start"].astype(np.int64))
     ends = device_view.operations["end"].astype(np.int64)
     next_starts = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, ends)]
@@ -67,9 +67,9 @@ def _mask_awaited(device_view: DeviceView, copies: Any) -> Any:
 
 
 def _upload_intervals(device_view: DeviceView, copies: Any) -> Intervals:
-    """Return the intervals of the copies and of preparing their data.
+    """Return the intervals in which the host prepares these copies, or in which they run.
 
-    The device waits for both.
+    The device waits in both.
     """
     preparations = [
         device_view.upload_preparations[line]
@@ -80,9 +80,9 @@ def _upload_intervals(device_view: DeviceView, copies: Any) -> Intervals:
 
 
 def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: float, total: float) -> Finding:
-    """Build the finding.
+    """Build the finding about these copies.
 
-    `total` is the time of the uploads, in seconds per step; `cost` is the part of it without computation.
+    `total` is the time of the uploads, in seconds per step. `cost` is the part of `total` in which no kernel runs.
     """
     sizes = device_view.operations["nbytes"][copies]
     nbytes = float(sizes.mean()) * max(1, round(len(sizes) / device_view.steps_done))
@@ -96,7 +96,7 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
         if device_view.is_pageable[copies].all()
         else overlap_copies(view, line_index)
     )
-    recorded_seconds = device_view.seconds * len(device_view)  # the mean step times the number of steps
+    recorded_seconds = device_view.seconds * len(device_view)  # mean seconds of a step, times the number of steps
     computing_share = device_view.computing_intervals.length / 1e9 / recorded_seconds
     stream = Cure("copy the next batch on a separate stream", _STREAM_CODE, BASIS, changes)
     fitted = fit_feed(view, framework, site, line)

@@ -1,6 +1,6 @@
 """The rule for steps that Python runs operation by operation, instead of one compiled call.
 
-In loops of JAX, it also reports a few operations outside of compiled calls, because calling one takes 20 us or more.
+In loops of JAX, it also reports a few operations outside of compiled calls, because each takes 20 us of Python or more.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,15 +20,15 @@ from forebay.doctor.rules.wording import location
 __all__ = ["MIN_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
 
 MIN_OPERATIONS = 50  # per step; the rule reports fewer only in the cases that `recognises` lists
-MIN_OF_JAX = 3  # per step, for operations of JAX: most loops of JAX also make compiled calls
-TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, fewer operations are enough
-MIN_CALLING_SHARE = 0.05  # of a step, for operations of JAX; if calling takes less, they mainly compute
-MIN_REPORTED_SHARE = 0.1  # of a step; less time in calls is not reported; XProf has the same limit for eager execution
+MIN_OF_JAX = 3  # operations of JAX per step that are enough, whether or not the loop also makes compiled calls
+TRANSFORM_SHARE = 0.5  # share of a step; if `jax.grad` and the like take it, any number of operations is enough
+MIN_CALLING_SHARE = 0.05  # share of a step that calling operations of JAX takes; with less, they mainly compute
+MIN_REPORTED_SHARE = 0.1  # share of a step that calling operations takes, as in XProf for eager execution
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW_CORE_FACTOR = 3  # times CALL_SECONDS; on a slow core and with gradients, a call takes up to this long
-WHOLE_SHARE = 0.9  # of the operations; code that compiles at least this share compiles the step
-LONG_CALL_FACTOR = 10  # times CALL_SECONDS; computation takes most of a longer operation
+WHOLE_SHARE = 0.9  # share of the operations; below it, the report says that the code compiles a part of the step
+LONG_CALL_FACTOR = 10  # times CALL_SECONDS; an operation that takes longer mainly computes
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -36,7 +36,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
     The loop must call at least MIN_OPERATIONS per step and no compiled function, with three exceptions:
 
-    - If JAX transforms functions for TRANSFORM_SHARE of a step, any number of operations is enough.
+    - If JAX transforms functions (`jax.grad`, `jax.vmap`) for TRANSFORM_SHARE of a step, any number is enough.
     - If no call marks a step, one OPS event counts as a step. Its number of operations is then arbitrary, so the rule
       requires short operations instead.
     - In JAX, MIN_OF_JAX operations are enough, and the loop may also call compiled functions.
@@ -59,7 +59,7 @@ def _compiled_calls(view: CaptureView) -> list[CallSite]:
 
 
 def _transform_share(view: CaptureView, sites: Sequence[CallSite]) -> float:
-    """Return the share of the steps that JAX spends on transforming functions.
+    """Return the share of the profiled steps in which JAX transforms functions.
 
     The time of the operations inside these functions does not count.
     """
@@ -73,7 +73,7 @@ def _is_step_inferred(view: CaptureView) -> bool:
 
 
 def _are_short(view: CaptureView, sites: Sequence[CallSite]) -> bool:
-    """Whether the operations are so short, on the host and on the device, that compilation may help.
+    """Whether operations are so short on host and device that compilation may help.
 
     The fastest operations decide: a long computation is always long, but a busy core delays only some calls.
     """
@@ -84,7 +84,7 @@ def _are_short(view: CaptureView, sites: Sequence[CallSite]) -> bool:
 
 
 def _device_operation_seconds(view: CaptureView, sites: Sequence[CallSite]) -> float:
-    """Return the mean seconds that the device works per operation in the steps recorded there; 0 if unknown."""
+    """Return the device's mean seconds per operation in the recorded steps; 0 if unknown."""
     if view.device is None:
         return 0.0
     start, end = view.device.edges[0], view.device.edges[-1]
@@ -103,7 +103,7 @@ def operations_per_step(site: CallSite, name: str = "count") -> float:
 
 
 def _operation_count(event: LedgerEvent, name: str = "count") -> float:
-    """Return a counter of an event. An event without counters is one operation."""
+    """Return a counter of an event; an event without counters is one operation."""
     count = (event.detail or {}).get(name)
     return (1 if name == "count" else 0) if count is None else count
 
@@ -119,12 +119,13 @@ def calling_seconds(
 ) -> tuple[float, float]:
     """Return the seconds per step spent on calling operations, at least and at most.
 
-    If the hooks measured the Python time between operations, this time is the minimum. The maximum is the minimum plus
-    the call overhead of the operations. Function transforms of JAX count as Python time; without `transforms`, all of
-    them do. Measured times are scaled from
-    the profiled steps to `step_seconds`. If the hooks measured no Python time, both values come from CALL_SECONDS. In
-    JAX, the maximum is at least the time of the lines that call operations, because JAX prepares each operation in
-    Python. No value exceeds `unexplained_seconds`.
+    If the hooks measured the Python time between operations, the minimum is this time, or the time in which JAX
+    transforms functions if that is longer. The maximum adds the call overhead of the operations. Both are scaled from
+    the profiled steps to `step_seconds`. `transforms` are the call sites of the transforms, or None for all of them.
+
+    If the hooks measured no Python time, both values are estimates from CALL_SECONDS. In JAX, the maximum is at least
+    the time of the lines that call operations, because JAX prepares each operation in Python. Neither value exceeds
+    `unexplained_seconds`.
     """
     transforms = [*view.sites_of(EventKind.TRANSFORM)] if transforms is None else transforms
     python_seconds = sum(sum(site.values("calling_seconds")) for site in sites)
@@ -149,9 +150,10 @@ def calling_seconds(
 
 
 def _seconds_of_lines(view: CaptureView, sites: Sequence[CallSite]) -> float:
-    """Return the sampled seconds per step on the lines that call or transform operations, outside of recorded calls.
+    """Return the seconds per step on the lines of these call sites, from samples.
 
-    Time of other libraries, such as NumPy, does not count, and neither does what `nnx_modules` reports.
+    Samples in recorded calls do not count. Neither do samples in other libraries, such as NumPy, and samples that
+    `nnx_modules` reports.
     """
     lines = {site.line for site in sites}
     functions = (each for host_line in host_lines(view) if host_line.line in lines for each in host_line.functions)
@@ -200,7 +202,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _compile_cure(view: CaptureView, sites: Sequence[CallSite], framework: str, time: EagerTime | None) -> Cure:
-    """Return the cure that compiles the step. Its changes cover what its code compiles, which may be a part."""
+    """Return the cure that compiles the step, or the part that its code can compile."""
     step = _compiled_step(view, sites, framework)
     inside = [site for site in sites if step.contains(site.line)]
     total, count = sum(map(operations_per_step, sites)), sum(map(operations_per_step, inside))
@@ -216,7 +218,10 @@ def _compile_cure(view: CaptureView, sites: Sequence[CallSite], framework: str, 
 
 
 def _compiled_share(view: CaptureView, sites: Sequence[CallSite], step: CompiledStep) -> float:
-    """Return the share of the operations that code compiles. What is transformed outside of it is not compiled."""
+    """Return the share of the operations that the code of `step` compiles.
+
+    A call that transforms a function in the loop counts as much as all operations together.
+    """
     transforms = [site for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop]
     everything = [(site, operations_per_step(site)) for site in sites]
     everything += [(site, max(1.0, sum(count for _, count in everything))) for site in transforms]
@@ -225,7 +230,7 @@ def _compiled_share(view: CaptureView, sites: Sequence[CallSite], step: Compiled
 
 
 def _describe_compiled(compiled: Sequence[CallSite]) -> str:
-    """Say which compiled functions the loop calls."""
+    """Return a sentence about the compiled functions that the loop calls."""
     names = dict.fromkeys(str(name) for site in compiled for name in site.values("function")[:1])
     if not compiled:
         return "The loop makes no compiled call."
@@ -233,7 +238,7 @@ def _describe_compiled(compiled: Sequence[CallSite]) -> str:
 
 
 def _compiled_step(view: CaptureView, sites: Sequence[CallSite], framework: str) -> CompiledStep:
-    """Return code that compiles the step, in the script's own terms if it fits."""
+    """Return code that compiles the step: an edit of the script, else an example."""
     if framework == "keras" or keras_setting(view, "run_eagerly"):
         jit = {"jit_compile": "True"} if keras_setting(view, "jit_compile") is False else {}
         if code := fit_keras_compile(view, **({} if keras_setting(view, "run_eagerly") else jit)):
@@ -261,10 +266,7 @@ def _title(view: CaptureView, total: float) -> str:
 
 
 def _transform_line(view: CaptureView) -> Line | None:
-    """Return the line that transforms a function, for example into its gradient.
-
-    The transformed function is the step to compile.
-    """
+    """Return the line that transforms a function, as `jax.grad(loss)` does; else None."""
     return next((site.line for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop), None)
 
 

@@ -17,16 +17,19 @@ from forebay.doctor.rules.setting_spans import find_span, switch_off
 __all__ = ["EAGER_SETTINGS", "active_eager_settings", "eager_finding"]
 
 
-# Kinds of actions that may be Python time. JAX functions are recorded as compiled calls even if jit is disabled.
+# Kinds of actions of a timeline that may be Python time. Even if jit is disabled, the hooks record calls of jitted
+# functions as "run".
 _PYTHON_KINDS = ("work", "run")
 
 
 @dataclass(frozen=True, slots=True)
 class _EagerSetting:
+    """A setting that disables compilation."""
+
     name: str  # as the user writes it
     code: str  # code that switches it off
     framework: str
-    fact: str = ""  # key of the framework's facts that is true if the setting is on; captures of 0.1 have only these
+    fact: str = ""  # key of the facts about the framework; captures of version 0.1 record the setting only there
 
 
 EAGER_SETTINGS: dict[str, _EagerSetting] = {
@@ -46,7 +49,7 @@ EAGER_SETTINGS: dict[str, _EagerSetting] = {
 
 
 def active_eager_settings(view: CaptureView) -> Iterator[tuple[str, Line | None]]:
-    """Yield each setting that was on in the loop, and the line that switched it on, if known."""
+    """Yield each setting that was on, and the line that switched it on, or None."""
     for setting, eager in EAGER_SETTINGS.items():
         span = find_span(view, setting)
         if span is not None:
@@ -74,6 +77,6 @@ def eager_finding(view: RuleView, setting: str, line: Line | None) -> Finding:
 
 
 def _python_seconds(view: CaptureView) -> float:
-    """Return the seconds per step that may be Python time."""
+    """Return the seconds per step in compiled calls and outside of recorded events."""
     runs = [event for site in view.sites_of(EventKind.RUN) for event in site.events]
     return min(view.step_seconds, unexplained_seconds(view) + cost_of(view, runs))

@@ -22,9 +22,9 @@ __all__ = ["examine"]
 
 MAX_KERNEL_NS = 6_000  # nanoseconds; a longer kernel is not small
 MAX_THREADS = 8_192  # per kernel; a thread processes about one number
-MAX_BUSY_SHARE = 0.5  # of the time; a busier device has enough work
-MAX_NBYTES = 256 << 10  # bytes transferred per step; more is not small work
-SMALL_SHARE = 0.95  # of the kernels must be small
+MAX_BUSY_SHARE = 0.5  # share of the time; a device that computes longer has enough work
+MAX_NBYTES = 256 << 10  # bytes that the copies of a step transfer; a step with more is not small work
+SMALL_SHARE = 0.95  # share of the kernels that must be small
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     device_view = view.device
     if device_view is None or not view.step_seconds or not _is_small(device_view):
         return
-    slow_core_seconds = (
+    slow_core_seconds = (  # the second value of each constant is that of a slow core
         device_view.kernels_per_step * CPU_CALL_SECONDS[1] + _numbers_per_step(device_view) * CPU_NUMBER_SECONDS[1]
     )
     if slow_core_seconds < view.step_seconds:
@@ -40,7 +40,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _is_small(device_view: DeviceView) -> bool:
-    """Whether the device has little work: few bytes, nearly only small kernels, and much idle time.
+    """Whether the device has few bytes, nearly only small kernels, and much idle time.
 
     A CUDA graph is one launch of unknown work, so a capture with a graph never counts.
     """
@@ -54,7 +54,7 @@ def _is_small(device_view: DeviceView) -> bool:
 
 
 def _numbers_per_step(device_view: DeviceView) -> float:
-    """Return the numbers processed per step, about one per thread."""
+    """Return how many numbers the kernels of a step process, about one per thread."""
     return float(count_threads(device_view.kernels).sum()) / device_view.steps_done
 
 
@@ -83,10 +83,10 @@ def _finding(view: CaptureView, device_view: DeviceView) -> Finding:
 
 
 def _break_even(view: CaptureView, count: float, numbers: float) -> str:
-    """Return the numbers per operation from which the device is faster than a core.
+    """Return how large an operation must be so that the device is faster.
 
-    The range covers a slow and a fast core. `count` is the number of operations per step, and `numbers` their present
-    size.
+    The result is text: a range of numbers per operation, for slow to fast CPU cores. A step has `count` operations of
+    `numbers` numbers.
     """
     operation_seconds = view.step_seconds / count
     sizes = [

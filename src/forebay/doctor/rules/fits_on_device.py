@@ -16,19 +16,19 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine", "recognises"]
 
-FREE_SHARE = 0.5  # of the free device memory that the data may take; the step may need the other half
-MIN_SHARE = 0.5  # of the uploads must repeat earlier data
+FREE_SHARE = 0.5  # share of the free device memory that the data may take; the step may need the other half
+MIN_SHARE = 0.5  # share of the uploads that must repeat earlier data
 MIN_EPOCHS = 1.5  # how often the script must upload the data; fewer uploads prove no second epoch
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site uploads repeated data that fits into half of the free device memory."""
+    """Whether a call site uploads repeated data that fits into FREE_SHARE of the device memory."""
     free = _free_nbytes(view, site) if site.in_loop and is_on_device(site) else 0
     return free > 0 and 0 < _data_nbytes(view, site) <= FREE_SHARE * free
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("fits_on_device"):
         cost = cost_of(view, site.events)
         total, free = format_nbytes(_data_nbytes(view, site)), format_nbytes(_free_nbytes(view, site))
@@ -57,9 +57,9 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _data_nbytes(view: CaptureView, site: CallSite) -> int:
-    """Return the bytes of all data that the line uploads; 0 without repetition.
+    """Return the bytes of all data that a line uploads; 0 without repetition.
 
-    Equal keys of uploads show repeated data. Without enough equal keys, the data is the largest object that the script
+    Uploads of equal data have equal keys. Without enough equal keys, the data is the largest object that the script
     builds, such as a dataset, if the line uploads at least MIN_EPOCHS times as many bytes.
     """
     uploads = _uploads(view, site)
@@ -73,9 +73,9 @@ def _data_nbytes(view: CaptureView, site: CallSite) -> int:
 
 
 def _uploads(view: CaptureView, site: CallSite) -> list[LedgerEvent]:
-    """Return all uploads of the line, also outside the profiled steps.
+    """Return all uploads of a line in the run.
 
-    The profiled steps may cover only part of an epoch.
+    The profiled steps alone may be only a part of an epoch.
     """
     lines = {event.line for event in site.events}
     return [event for event in view.events_of(EventKind.UPLOAD) if event.line in lines and event.api == site.api]
