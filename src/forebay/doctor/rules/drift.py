@@ -1,7 +1,7 @@
-"""The rule for steps that become longer during the run, because one line handles more and more data.
+"""The rule for steps that become longer because one line handles ever more data.
 
-The cost is the share of the run that the growth takes, times the step time. The cure removes the growth, so its gain
-counts for the whole run: a step then takes as long as the first steps.
+The cost is the share of the run that the growth takes, times the step time. The cure removes the growth, so that all
+steps of the run take as long as the first steps.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ from forebay.doctor.rules.wording import location, source_text
 __all__ = ["examine", "growing_lines"]
 
 SLOPE_STEPS = 1_000  # the report states the growth per this many steps
-MIN_SHARE_AT_START = 0.01  # of the time of the line at the end of the run; less is "almost no time" in the report
-_BACKWARD = ("backward", "torch.autograd.")  # in the name of a function or in the text of a line
+MIN_SHARE_AT_START = 0.01  # share of the line's time at the end; the report calls less at the start "almost no time"
+_BACKWARD = ("backward", "torch.autograd.")  # parts of function names and of source text that show a backward pass
 
 _DETACH_CODE = """\
 total += loss.detach()   # not loss: its graph keeps all earlier steps
@@ -36,12 +36,12 @@ rows[count % most_rows] = row   # in the loop: no conversion of all rows in each
 
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield a finding if steps become longer and one line takes most of the growth."""
-    found = _find(view)
+    found = _find_growth(view)
     if found is not None:
         drift, growing, line = found
         first, last = format_seconds(drift.first_seconds), format_seconds(drift.last_seconds)
         title = f"Steps become longer during the run, from {first} to {last}, because one line grows"
-        # `Finding.seconds` is the cost as a share of the run, times the median step time.
+        # The growth takes time of the whole run, but `Finding.seconds` is the cost of one step.
         seconds = view.step_seconds * _cost_share(view, drift)
         cures = tuple(_cures(view, growing, line, seconds))
         yield Finding("drift", title, line, seconds, cures, tuple(_evidence(view, drift, growing, line)))
@@ -53,12 +53,13 @@ def _cost_share(view: CaptureView, drift: Drift) -> float:
 
 
 def growing_lines(view: CaptureView) -> set[Line]:
-    """Return the lines whose time this rule reports."""
-    found = _find(view)
+    """Return the line whose time this rule reports, as a set; empty without a finding."""
+    found = _find_growth(view)
     return set() if found is None else {found[2]}
 
 
-def _find(view: CaptureView) -> tuple[Drift, GrowingLine, Line] | None:
+def _find_growth(view: CaptureView) -> tuple[Drift, GrowingLine, Line] | None:
+    """Return the growth of the steps and the line that grows; None without growth."""
     history = view.capture.history
     if history is None or view.steps is None or not view.step_seconds:
         return None
@@ -71,7 +72,7 @@ def _find(view: CaptureView) -> tuple[Drift, GrowingLine, Line] | None:
 
 
 def _steps_before_history(view: CaptureView, steps: Steps) -> int:
-    """Return the number of recorded steps of the loop before the history, which begins with the unprofiled steps."""
+    """Return the number of steps before the history, which begins with the unprofiled steps."""
     window = view.capture.window
     recorded = sum(event.site == steps.anchor and event.end <= window.end for event in view.capture.events)
     return recorded + max(0, len(window.traced) - 1)
@@ -101,7 +102,7 @@ def _cures(view: CaptureView, growing: GrowingLine, line: Line, seconds: float) 
 
 
 def _advice(function: str, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the titles and the code of cures for a line that grows."""
+    """Yield the title and the code of each cure for a line that grows."""
     if any(name in function or name in text for name in _BACKWARD):
         yield "detach what a step leaves for the next step", _DETACH_CODE
     elif DRAWING.includes(function):
