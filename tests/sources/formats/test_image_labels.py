@@ -91,7 +91,7 @@ def test_numbers_and_class_names_together_are_refused():
 
 
 def test_class_names_with_numbers_are_refused():
-    with pytest.raises(SpecError, match="these labels are numbers"):
+    with pytest.raises(SpecError, match="but the labels are numbers"):
         label_files(FILES, lambda path: 3, ["cat"])
 
 
