@@ -1,8 +1,9 @@
 """A callback that backs up a `fit` together with the position of its feed.
 
 Keras's `BackupAndRestore` writes the weights, and then the epoch. A process may be killed between any two writes. So
-this callback writes the feed's state first and keeps the states of the last backups. The step counters of the optimizer
-are part of the weights file. After Keras has loaded the weights, they tell which of the states belongs to the weights.
+this callback writes the feed's state before the weights, and keeps the states of the last three backups. The weights
+file contains the step counters of the optimizer. After Keras has loaded the weights, these counters tell which state
+belongs to the weights.
 """
 
 import json
@@ -19,11 +20,13 @@ from forebay.errors import FrameworkError, PipelineError, StateError
 __all__ = ["FeedBackup", "ResumableFeed"]
 
 _STATES_FILE = "feed_states.json"
-_KEPT_BACKUPS = 3  # the newest, the one before it, and the older one of `double_checkpoint`
+# The newest backup, whose weights may be missing; the one before it; and one for the second file that Keras keeps with
+# `double_checkpoint`.
+_KEPT_BACKUPS = 3
 
 
 class ResumableFeed(Protocol):
-    """The part of a Keras feed that the callback uses."""
+    """The methods of a Keras feed that the callback calls."""
 
     @property
     def num_batches(self) -> int | None: ...
@@ -50,17 +53,17 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
         """Accept the options of `keras.callbacks.BackupAndRestore`."""
         folder = os.fspath(backup_dir)
         if "://" in folder:
-            raise PipelineError(f"backup_dir={folder!r} is not a local folder. Choose a folder of a mounted disk.")
+            raise PipelineError(f"backup_dir={folder!r} is not a local folder. Choose a folder on a mounted disk.")
         super().__init__(folder, **options)
         if not hasattr(self, "_save_model") or not hasattr(self, "_weights_path"):
             raise FrameworkError(
-                f"BackupAndRestore of Keras {keras.__version__} is not built as Forebay expects. Save "
+                f"BackupAndRestore of Keras {keras.__version__} lacks methods that Forebay needs. Save "
                 "feed.state_dict() in a callback of your own.",
                 name="keras",
             )
         self._feed = feed
         self._states_path = Path(folder) / _STATES_FILE
-        self._fit_epoch, self._finished_steps = 0, 0  # where `fit` is
+        self._fit_epoch, self._finished_steps = 0, 0  # the current epoch of `fit`, and its finished steps
         self._steps_before_resume = 0  # steps of the resumed epoch that an earlier `fit` has finished
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -68,8 +71,8 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
         self._refuse_another_feed()
         if getattr(self.model, "optimizer", None) is None:
             raise PipelineError(
-                "the model has no optimizer, whose step counter tells which state of the feed belongs to the weights. "
-                "Compile the model with an optimizer, or save feed.state_dict() in a callback of your own."
+                "the model has no optimizer, but the optimizer's step counter tells which state of the feed belongs to "
+                "the weights. Compile the model with an optimizer, or save feed.state_dict() in a callback of your own."
             )
         self._steps_before_resume = 0
         super().on_train_begin(logs)
@@ -84,20 +87,24 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
                 f"Or delete {self.backup_dir} to train from the beginning."
             ) from error
         self._steps_before_resume = backup.finished_steps if is_inside_epoch else 0
-        # Keras writes the epoch after the weights, and forgets the epoch of a resumed `fit` in its next backup.
+        # Replace the epoch that Keras has restored. Keras writes it after the weights, so it may be too old for them.
         self.model._initial_epoch = backup.epoch if is_inside_epoch else backup.epoch + 1
 
     def _refuse_another_feed(self) -> None:
-        """Raise an error if `fit` trains on other data: the backup would have the position of an unused feed."""
+        """Raise an error if `fit` trains on other data than this feed.
+
+        The backup would have the position of a feed that `fit` does not use.
+        """
         call = running_call()
         if call is not None and call.method == "fit" and call.arguments.get("x") is not self._feed:
             raise PipelineError(
                 "backup_and_restore() belongs to another feed than the one that fit() trains on. "
-                "Write train.backup_and_restore(...), with train the first argument of fit()."
+                "Call backup_and_restore() of the feed that is the first argument of fit()."
             )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._fit_epoch = self._current_epoch = epoch
+        self._fit_epoch = epoch
+        self._current_epoch = epoch  # for Keras, which would save epoch 0 until the first epoch of a resumed `fit` ends
         self._finished_steps = self._steps_before_resume
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -111,7 +118,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
     def _save_model(self, *arguments: Any, **options: Any) -> None:
         """Write the state of the feed, and then the weights."""
         state = self._feed.state_dict()
-        epoch, finished_steps = (self._fit_epoch, self._finished_steps)
+        epoch, finished_steps = self._fit_epoch, self._finished_steps
         if self._ends_epoch(state):
             epoch, finished_steps = epoch + 1, 0
         backup = _Backup(_step_counters(self.model.optimizer), epoch, finished_steps, state)
@@ -120,12 +127,12 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
         super()._save_model(*arguments, **options)
 
     def _ends_epoch(self, state: dict[str, Any]) -> bool:
-        """Return whether the last finished step is the last one of its epoch."""
+        """Return whether the step that `fit` finished last is the last step of its epoch."""
         if self._finished_steps == 0:
             return False
         steps = self.params.get("steps")
         batches_left = self._feed.batches_left(state) if steps == self._feed.num_batches else None
-        if batches_left is not None:  # this is correct even if a resumed feed has another batch size
+        if batches_left is not None:  # `steps` would be wrong for a resumed feed with another batch size
             return batches_left == 0
         return steps is not None and self._finished_steps >= steps
 
@@ -139,7 +146,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
         raise StateError(
             f"{self.backup_dir} has weights, but no state of the feed for them "
             f"({len(backups)} states of other steps). Another callback may have written the weights. Delete the folder "
-            "to train from the beginning, or choose another one."
+            "to train from the beginning, or choose another folder."
         )
 
     def _read_backups(self) -> list[_Backup]:
@@ -153,7 +160,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
             ) from error
 
     def _write_backups(self, backups: list[_Backup]) -> None:
-        """Replace the file in one step: a reader never sees a part of it."""
+        """Replace the file of states in one step, so that a killed process leaves no incomplete file."""
         self._states_path.parent.mkdir(parents=True, exist_ok=True)
         new_path = self._states_path.with_suffix(".new")
         with new_path.open("w") as file:
