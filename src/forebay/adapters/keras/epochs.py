@@ -2,7 +2,7 @@
 
 Keras does three unusual things:
 - Keras creates iterators that it never uses (two for each epoch). So an epoch begins when Keras takes the first batch.
-- Keras takes a batch to read its shapes, and then starts over. So the feed returns such batches a second time.
+- Keras takes a batch to read its shapes, and then starts the epoch again. So the feed returns this batch a second time.
 - On an accelerator, the JAX trainer fetches each host batch one step early. So the state counts only batches that the
   model has seen.
 """
@@ -18,8 +18,8 @@ from forebay.errors import FeedError
 
 __all__ = ["EpochBatches", "FeedEpochs"]
 
-EpochIteratorRef: TypeAlias = weakref.ref[Any]  # weak, because Keras's EpochIterator refers to our iterators
-_MAX_REPLAYED = 2  # batches that Keras may take before it starts over: one for the shapes, and one fetched early
+EpochIteratorRef: TypeAlias = weakref.ref[Any]  # weak, because Keras's EpochIterator refers to an EpochBatches
+_MAX_REPLAYED = 2  # batches that Keras may take before it restarts an epoch: one for the shapes, and one fetched early
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class _TakenBatch:
 class FeedEpochs:
     """The epochs of a feed, which all iterators of Keras share.
 
-    An iterator starts a turn with its first batch. Only the iterator of the current turn may take batches. The owner of
-    a turn is Keras's `EpochIterator` that uses the iterator.
+    An iterator starts a turn when it takes its first batch. Only the iterator of the current turn may take batches. The
+    owner of a turn is Keras's `EpochIterator` that uses the iterator.
     """
 
     def __init__(self, feed: Any) -> None:
@@ -41,12 +41,12 @@ class FeedEpochs:
         self._turn_number = 0  # number of the current turn
         self._taken_count = 0  # number of batches taken in this turn
         self._owner: EpochIteratorRef | None = None  # owner of this turn
-        self._replayable: list[_TakenBatch] = []  # the first batches of this turn, while Keras may still start over
+        self._replayable: list[_TakenBatch] = []  # the first batches of this turn, while Keras may restart the epoch
         self._to_replay: list[_TakenBatch] = []  # batches to return a second time
-        # State before the batch that Keras fetched early; None if it fetched no batch early.
+        # The feed's state before the batch that Keras fetched early; None if Keras fetched no batch early.
         self._model_state: dict[str, Any] | None = None
         self._epoch_batches: int | None = None  # number of batches in this turn's epoch, if it was resumed
-        self.next_epoch_batches: int | None = None  # the same number for the next turn
+        self.next_epoch_batches: int | None = None  # number of batches in the next turn's epoch, if it was resumed
 
     @property
     def is_unused(self) -> bool:
@@ -56,7 +56,7 @@ class FeedEpochs:
     def begin(self, owner: EpochIteratorRef | None) -> int:
         """Start a turn and return its number.
 
-        Start the next epoch, unless this owner has batches to replay.
+        Start the next epoch of the feed, unless there are batches to replay for this owner.
         """
         if not (self._to_replay and self._is_owned_by(owner() if owner else None)):
             self.release_batches()
@@ -70,50 +70,50 @@ class FeedEpochs:
     def take(self, turn: int, *, is_ahead: bool) -> Tree:
         """Return the next batch.
 
-        `is_ahead` means that Keras fetches it before the model has seen the previous batch.
+        `is_ahead` means that Keras fetches the batch before the model has seen the previous batch.
         """
         if turn != self._turn_number:
             raise FeedError(
                 "this feed was iterated or moved to another position while fit(), evaluate(), predict() or a loop "
-                "used it, which ended the epoch. Make a second feed for the other use: pipeline.feed('keras')."
+                "used it. This ended the epoch. Make a second feed for the other use: pipeline.feed('keras')."
             )
         needs_state = is_ahead or self._taken_count < _MAX_REPLAYED
         state_before = self._state_of_taken() if needs_state else {}
         try:
             taken = self._to_replay.pop(0) if self._to_replay else _TakenBatch(next(self._epoch), state_before)
         except StopIteration:
-            self._model_state = None  # unlike after an error, the model will see the last batch that Keras has taken
+            self._model_state = None  # at the end of an epoch, the model sees the last batch that Keras has taken
             raise
         self._model_state = taken.state_before if is_ahead else None
-        # If Keras takes more batches than _MAX_REPLAYED, the model has run, so Keras will not start over.
+        # If Keras takes more batches than _MAX_REPLAYED, the model has run, so Keras will not restart the epoch.
         self._replayable = [*self._replayable, taken] if self._taken_count < _MAX_REPLAYED else []
         self._taken_count += 1
         return taken.batch
 
     def replay(self, owner: Any) -> None:
-        """Make `take` return the owner's batches a second time, because Keras starts over."""
+        """Make `take` return the owner's batches a second time, because Keras restarts the epoch."""
         if not self._replayable or not self._is_owned_by(owner):
             return
         self._to_replay, self._replayable, self._model_state = self._replayable + self._to_replay, [], None
         self.next_epoch_batches = self._epoch_batches
 
     def finish_epoch(self) -> None:
-        """Record that Keras will not start over, and end an exhausted epoch.
+        """Record that Keras will not restart the epoch, and end an exhausted epoch of the feed.
 
-        Keras counts batches and does not request one after the last, so the feed would not see the end.
+        Keras counts batches and requests none after the last batch, so the feed would not notice the end.
         """
         self._replayable, self._taken_count = [], _MAX_REPLAYED  # later batches of this turn are not replayable
         if self._epoch is not None and self._epoch.spent:
             next(self._epoch, None)
 
     def release_batches(self) -> None:
-        """Drop all references to batches."""
+        """Drop all references to batches, so that the feed can reuse their slots."""
         self._to_replay, self._replayable, self._model_state = [], [], None
 
     def invalidate(self, batches_left: int | None = None) -> None:
         """End the current turn, because the feed moved to another position.
 
-        `batches_left` is the number of batches that remain in a resumed epoch.
+        `batches_left` is the number of batches that remain in a resumed epoch; None for a complete epoch.
         """
         self.release_batches()
         self._turn_number += 1
@@ -133,7 +133,7 @@ class FeedEpochs:
 
 
 class EpochBatches:
-    """An iterator for Keras, which starts an epoch at its first batch."""
+    """An iterator for Keras. It starts an epoch of the feed when Keras takes the first batch."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Keras internals that Forebay uses: the adapter class, and the arguments of the running `fit`.
 
 Keras does not pass the arguments of `fit` to a `DataAdapter`, so `class_weight=`, `batch_size=` and others would have
-no effect. Forebay reads them from the stack frames of the call, once per epoch. If another version of Keras has other
-frames, `running_call` logs a warning and returns None.
+no effect. Forebay reads them from the stack frames of the call, once per epoch. If the frames of a Keras version differ
+from those that Forebay knows, `running_call` logs a warning and returns None.
 """
 
 import logging
@@ -42,7 +42,7 @@ __all__ = [
 
 _log = logging.getLogger("forebay.keras")
 _METHODS = ("fit", "evaluate", "predict")
-# backend of Keras -> target of the feed
+# backend of Keras -> framework whose arrays the feed returns
 _TARGETS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch", "numpy": "numpy", "openvino": "numpy"}
 
 
@@ -54,7 +54,7 @@ class KerasCall:
     model: Any
     arguments: Mapping[str, Any]  # all arguments by name, including defaults
     explicit_keywords: Mapping[str, Any]  # only the keyword arguments that the user wrote
-    owner: weakref.ref[Any] | None  # the EpochIterator of this call; weak, because it refers to our iterators
+    owner: weakref.ref[Any] | None  # Keras's EpochIterator of this call; weak, because it refers to an EpochBatches
 
     def role_of(self, feed: Any) -> str:
         """Return the role of the feed: "fit", "validation", "evaluate" or "predict"."""
@@ -62,7 +62,7 @@ class KerasCall:
 
     @property
     def validation_x(self) -> Any:
-        """The inputs of `validation_data`, such as a feed."""
+        """The first part of `validation_data`, or the whole argument if it is no tuple."""
         data = self.arguments.get("validation_data")
         return data[0] if isinstance(data, tuple | list) and data else data
 
@@ -87,9 +87,9 @@ def running_call() -> KerasCall | None:
 
 
 def calling_epoch_iterator(function: str | None = None) -> Any:
-    """Return the `EpochIterator` whose method called the caller of this function, or None.
+    """Return Keras's `EpochIterator` if one of its methods called the caller of this function.
 
-    With `function`, return it only if that method has this name.
+    Otherwise return None. With `function`, return None also if that method has another name.
     """
     frame = sys._getframe(2)
     owner = frame.f_locals.get("self")
@@ -104,19 +104,19 @@ def is_building_model() -> bool:
 
 
 def is_one_batch_ahead() -> bool:
-    """Return whether the JAX trainer fetches a batch one step early.
+    """Return whether the caller of this function was called to fetch a batch one step early.
 
-    The trainer does so on an accelerator.
+    The JAX trainer does so on an accelerator.
     """
     return sys._getframe(2).f_code.co_name == "_one_batch_ahead_iterator"
 
 
 def limit_prefetch(epoch_iterator: Any, *, is_on_device: bool) -> None:
-    """Keep the JAX trainer from needless copies, and from taking two batches early.
+    """Prevent needless calls of `device_put`, and a prefetch of two batches, in the JAX trainer.
 
-    The trainer would call `device_put` for every array that is already on its device. This takes 0.1 ms of Python per
-    step. Before Keras 3.14, the trainer also takes two batches early, so the state would count batches that the model
-    has not seen.
+    The trainer would call `device_put` for every array, even if the array is already on the device. This takes 0.1 ms
+    of Python per step. Before Keras 3.14, the trainer also takes two batches early, so the state would count batches
+    that the model has not seen.
     """
     if is_on_device and hasattr(epoch_iterator, "_one_batch_ahead_iterator"):
         epoch_iterator._one_batch_ahead_iterator = _return_unchanged
@@ -127,8 +127,8 @@ def limit_prefetch(epoch_iterator: Any, *, is_on_device: bool) -> None:
 def set_num_batches(epoch_iterator: Any, batches: int | None) -> None:
     """Set the number of batches that Keras expects in this epoch.
 
-    Keras reads the number only once per call of `fit`. If a resumed epoch is shorter, Keras would warn that the data
-    ran out. Some versions of Keras lack the attribute; then this does nothing.
+    Keras reads the number only once per call of `fit`, so it would warn at the end of a shorter, resumed epoch that the
+    data ran out. Do nothing in versions of Keras that lack the attribute.
     """
     if hasattr(epoch_iterator, "_num_batches"):
         epoch_iterator._num_batches = batches
@@ -147,7 +147,7 @@ def set_steps_per_epoch(epoch_iterator: Any, change: Callable[[int], int]) -> in
 
 
 def backend_target() -> str:
-    """Return the target of the feed for Keras's backend."""
+    """Return the framework whose arrays the feed returns, for the backend of Keras."""
     backend = keras.backend.backend()
     if backend not in _TARGETS:
         raise FrameworkError(
@@ -177,9 +177,9 @@ def _keras_frames() -> Iterator[FrameType]:
 
 
 def _explicit_keywords(frame: FrameType) -> Mapping[str, Any]:
-    """Return the keyword arguments that the user wrote.
+    """Return the keyword arguments that the user passed to the method of this frame.
 
-    Keras's traceback filter wraps each method, and its frame holds them.
+    They are in the frame of `error_handler`, the function with which Keras wraps each method to filter tracebacks.
     """
     wrapper = frame.f_back
     keywords = wrapper.f_locals.get("kwargs") if wrapper and wrapper.f_code.co_name == "error_handler" else None

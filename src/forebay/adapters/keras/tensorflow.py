@@ -3,14 +3,14 @@
 An execution is one call of Keras's compiled function, which runs `steps_per_execution` steps.
 
 - Eager tensors, if an execution has one step or batches are on a GPU. Keras takes each batch in Python and passes it to
-  its compiled step. There is no copy, and errors keep their type.
+  its compiled step. No batch is copied, and exceptions keep their type.
 - A traced iterator, if an execution has several steps and batches are on the host. The loop over the steps runs inside
-  TensorFlow and calls Python for each batch. The iterator must be the same object in every epoch; otherwise TensorFlow
-  traces the loop again.
+  TensorFlow, which calls Python for each batch. The iterator must be the same object in every epoch; otherwise
+  TensorFlow traces the loop again.
 - A `tf.data.Dataset` under a `tf.distribute` strategy, which accepts no other form.
 
-In the last two forms, TensorFlow calls Python, and an exception loses its type. So the iterator stores the error and
-stops. The feed raises the error when Keras reports the end of the epoch.
+In the last two forms, TensorFlow calls Python, and an exception would lose its type. So the iterator stores the
+exception and ends. The feed raises the exception when Keras reports the end of the epoch.
 """
 
 import itertools
@@ -40,16 +40,16 @@ StoreError = Callable[[Exception], None]
 
 
 def is_distributed(model: Any) -> bool:
-    """Return whether the model trains under a strategy of the user.
+    """Return whether the user has chosen a `tf.distribute` strategy for the model.
 
-    The default strategy does not distribute data.
+    TensorFlow's default strategy does not count, because it does not distribute data.
     """
     with model.distribute_strategy.scope():
         return bool(tf.distribute.has_strategy())
 
 
 def batch_signature(specs: Sequence[ArraySpec], *, rows: int | None) -> list[Any]:
-    """Return the TensorFlow spec of each leaf of a batch.
+    """Return a `tf.TensorSpec` for each leaf of a batch of `rows` rows.
 
     `rows` is None if the last batch may be shorter.
     """
@@ -57,7 +57,7 @@ def batch_signature(specs: Sequence[ArraySpec], *, rows: int | None) -> list[Any
 
 
 def weights_signature(labels: Any) -> Any:
-    """Return the TensorFlow spec of class weights, one for each label.
+    """Return the `tf.TensorSpec` of the weights of rows, for the `tf.TensorSpec` of their labels.
 
     Labels are numbers or one-hot rows.
     """
@@ -82,7 +82,7 @@ class EagerBatches:
 
     def __init__(self, batches: EpochBatches) -> None:
         self._batches = batches
-        self._execution_steps = 0  # steps of this execution so far
+        self._execution_steps = 0  # finished steps of this execution
 
     def __iter__(self) -> "EagerBatches":
         self._execution_steps = 0
@@ -93,21 +93,22 @@ class EagerBatches:
             # The tensors would become constants of the graph, and every step would train on the same batch.
             raise FeedError(
                 "a feed was iterated inside a tf.function, which would reuse its first batch forever. An older Keras "
-                "or your make_train_function() does that. Upgrade Keras, or take batches outside the function."
+                "or your make_train_function() does this. Upgrade Keras, or take batches outside the function."
             )
         try:
             batch = next(self._batches)
         except StopIteration:
             if self._execution_steps:
                 raise
-            # Keras fails on a StopIteration in the first step of an execution, because it has no outputs to return.
+            # In the first step of an execution, Keras expects this error. It fails on StopIteration, because it has no
+            # outputs to return.
             raise tf.errors.OutOfRangeError(None, None, "the epoch is over") from None
         self._execution_steps += 1
         return batch
 
 
 class TracedDataset:
-    """Returns the same traced iterator for each epoch, after setting its batches."""
+    """Returns the same traced iterator for each epoch, and gives it the batches of the epoch."""
 
     def __init__(self, traced: "TracedBatches", make_batches: MakeBatches) -> None:
         self._traced = traced
@@ -128,7 +129,7 @@ class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  #
         self._end_leaves = [tf.zeros([length or 1 for length in spec.shape], spec.dtype) for spec in specs]
 
     def begin(self, batches: EpochBatches) -> "TracedBatches":
-        """Continue with the batches of the next epoch."""
+        """Take the next elements from these batches, and return this iterator."""
         self._batches = batches
         return self
 
@@ -146,7 +147,7 @@ class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  #
         return self.get_next_as_optional().get_value()
 
     def get_next_as_optional(self) -> Any:
-        """Return an optional with the next batch; it is empty after the last batch."""
+        """Return a `tf.experimental.Optional` with the next batch; it is empty after the last batch."""
         specs = tf.nest.flatten(self._signature)
         with tf.device("CPU:0"):
             has_batch, *leaves = tf.py_function(_weak_next_leaves(self), [], [tf.bool, *(spec.dtype for spec in specs)])
@@ -158,7 +159,7 @@ class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  #
         return tf.cond(has_batch, lambda: optional.from_value(batch), lambda: optional.empty(self._signature))
 
     def next_leaves(self) -> tuple[Any, ...]:
-        """Return True and the next batch's leaves, or False and zeros at the end."""
+        """Return True and the leaves of the next batch, or False and zeros at the end."""
         try:
             return (True, *tf.nest.flatten(next(self._batches)))
         except StopIteration:
@@ -171,17 +172,20 @@ class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  #
 def generator_dataset(
     make_batches: MakeBatches, signature: Any, store_error: StoreError, *, is_building: Callable[[], bool]
 ) -> Any:
-    """Return a tf.data.Dataset for `tf.distribute`. While `is_building()`, it yields one batch."""
+    """Return a tf.data.Dataset for `tf.distribute`.
+
+    While `is_building()` returns True, the dataset has only one batch. Keras builds the model with this batch, but the
+    strategy would fetch more batches than the feed can replay.
+    """
 
     def generate() -> Iterator[Any]:
         try:
-            # Keras builds the model with one batch. The strategy would fetch more batches than the feed can replay.
             yield from itertools.islice(make_batches(), 1) if is_building() else make_batches()
         except Exception as error:
             store_error(error)
 
     options = tf.data.Options()
-    # The pipeline shards the rows, and the feed prefetches.
+    # TensorFlow needs neither to shard nor to prefetch: the pipeline shards the rows, and the feed prefetches.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_optimization.inject_prefetch = False
     return tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(options)
