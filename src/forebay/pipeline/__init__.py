@@ -1,1 +1,1 @@
-"""The description of a feed (`Pipeline`), its validation (`FeedRequest`), and its plan (`Plan`)."""
+"""The description of a feed (`Pipeline`), its validated form (`FeedRequest`), and its plan (`Plan`)."""

@@ -17,7 +17,10 @@ __all__ = [
 
 
 def check_count(count: Any, call: str) -> int:
-    """Return a whole number of at least 1 as int, or raise PipelineError."""
+    """Return `count` as an int. Raise PipelineError unless it is at least 1.
+
+    `call` is described in `check_number`.
+    """
     number = check_number(count, call)
     if number < 1:
         raise PipelineError(f"{call.format(count)}: pass a whole number of at least 1.")
@@ -25,7 +28,7 @@ def check_count(count: Any, call: str) -> int:
 
 
 def check_number(number: Any, call: str) -> int:
-    """Return an integer as int, or raise PipelineError.
+    """Return `number` as an int, or raise PipelineError if it is not an integer.
 
     `call` is the user's call with a placeholder, such as "batch({})", for the error message.
     """
@@ -34,23 +37,25 @@ def check_number(number: Any, call: str) -> int:
             return operator.index(number)
     except TypeError:
         pass
-    value = " ".join(reprlib.repr(number).split())  # on one line, also for an array
+    value = " ".join(reprlib.repr(number).split())  # the repr of an array may have several lines
     raise PipelineError(f"{call.format(value)}: pass a whole number, such as {call.format(8)}.")
 
 
-DEFAULT_MAX_ERRORS = 0.001  # share of the received rows that on_error="skip" may skip
+DEFAULT_MAX_ERRORS = 0.001  # `max_errors` if the user does not pass it: one of 1,000 received rows may be skipped
 
 
 def check_error_limit(call: str, on_error: Any, max_errors: Any, *, gets_rows: bool = True) -> float | None:
-    """Return the largest share of rows that may be skipped; None for no rows.
+    """Return the largest share of rows that may be skipped; None with on_error="raise".
 
-    `call` is the name of the function that the user called. `gets_rows` says whether a map receives single rows. Raise
-    PipelineError for wrong values, and if a function of batches should skip rows.
+    `call` is the name of the function that the user called. `gets_rows` is False if the user's map receives whole
+    batches. Raise PipelineError for wrong values, and for on_error="skip" if `gets_rows` is False.
     """
     if on_error not in ("raise", "skip"):
         raise PipelineError(f"{call}(on_error={on_error!r}) is unknown. Choose 'raise' or 'skip'.")
     if max_errors is not None and on_error == "raise":
-        raise PipelineError(f"{call}(max_errors={max_errors!r}) needs on_error='skip'. Pass it too, or leave it out.")
+        raise PipelineError(
+            f"{call}(max_errors={max_errors!r}) needs on_error='skip'. Pass both, or leave max_errors= out."
+        )
     max_errors = DEFAULT_MAX_ERRORS if max_errors is None else max_errors
     is_number = isinstance(max_errors, int | float) and not isinstance(max_errors, bool)
     if not is_number or not 0 <= max_errors <= 1:
@@ -59,33 +64,37 @@ def check_error_limit(call: str, on_error: Any, max_errors: Any, *, gets_rows: b
         return None
     if not gets_rows:
         raise PipelineError(
-            f"{call}(on_error='skip') replaces single rows, but this function receives whole batches, whose good rows "
-            "Forebay cannot see. Call map() with a function of rows before batch()."
+            f"{call}(on_error='skip') replaces single rows, but this function receives whole batches, so Forebay "
+            "cannot tell which row failed. Call map() with a function of rows before batch()."
         )
     return float(max_errors)
 
 
 def refuse_error_limit(source: AbstractSource, call: str) -> None:
-    """Raise PipelineError if unreadable rows of the source are skipped.
+    """Raise PipelineError if the source skips unreadable rows.
 
-    `call` is the name of a method that makes a row of several rows, so there is no other row to replace one of them.
+    `call` is the name of a method that makes each row of several rows of the source, such as "window". If one of these
+    is unreadable, no other row can take its place.
     """
     if source.error_limit is not None:
         raise PipelineError(
-            f"{call}() makes each row of several rows, so no row can replace a single one that cannot be read. Leave "
-            f"out on_error='skip' of {source.error_limit.name}()."
+            f"{call}() makes each row of several rows of the source, so no other row can replace an unreadable one. "
+            f"Leave out on_error='skip' of {source.error_limit.name}()."
         )
 
 
 def check_transform_options(where: Any, workers: Any) -> None:
-    """Raise PipelineError if a ready-made transform, such as `fb.cast`, is sent to worker processes."""
+    """Raise PipelineError for options of `map()` that `fb.cast` and similar transforms do not take.
+
+    Forebay itself chooses where its own transforms run, so they take neither `workers` nor most values of `where`.
+    """
     if where not in ("thread", "device"):
         raise PipelineError(
-            f"map(where={where!r}): Forebay chooses where a transform of its own runs, such as fb.cast(). Leave where= "
-            "out."
+            f"map(where={where!r}) is for functions. Forebay itself chooses where its own transforms run, such as "
+            "fb.cast(). Leave where= out."
         )
     if workers is not None:
         raise PipelineError(
-            f"map(workers={workers!r}) is for functions in worker processes, not for a transform of Forebay, such as "
+            f"map(workers={workers!r}) is for functions in worker processes, not for Forebay's own transforms, such as "
             "fb.cast(). Leave workers= out."
         )

@@ -1,4 +1,4 @@
-"""The pipeline method that combines rows into batches."""
+"""The pipeline method `batch`, which combines rows into batches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ __all__ = ["BatchMethods"]
 
 @dataclass(frozen=True, slots=True)
 class BatchMethods(RowMethods):
-    """A pipeline description with the method that makes batches."""
+    """A pipeline description with the method `batch`, which returns a new pipeline."""
 
     @accept_familiar_arguments
     def batch(
@@ -42,25 +42,26 @@ class BatchMethods(RowMethods):
 
         With `tokens=8192`, batches have rows of similar length. The number of rows of a batch varies: this number,
         multiplied by the length of the longest row, is at most 8192. Rows of similar length form a bucket, and each
-        batch has rows of one bucket. After `shuffle()`, both the rows of a bucket and the batches come in another order
-        in each epoch.
+        batch has rows of one bucket. After `shuffle()`, both the rows of a bucket and the batches come in a different
+        order in each epoch.
 
         Args:
             rows: The number of rows of a batch. Pass `rows` or `tokens`.
             drop_remainder: True leaves out an incomplete last batch; with `tokens`, the incomplete last batch of each
                 bucket.
             pad: With `pad=0`, rows may differ in shape: Forebay extends every row with zeros to the longest row of its
-                batch. Pass a dict for a different value per field.
-            ragged: With True, rows may differ in their first length, and batches contain no padding. Each field whose
-                length varies arrives as `fb.Ragged` (values and offsets), in PyTorch as a jagged nested tensor, in
-                TensorFlow as a `tf.RaggedTensor`. If the specs of the source do not say which lengths vary, as after
-                `from_source()`, `from_generator()` and `map()` on rows, all fields with a dimension are ragged. Pass
-                names to choose the fields.
-            tokens: Upper limit of the elements of a batch, with padding.
-            buckets: With `tokens`, the largest length of each bucket, such as `[64, 128, 256]`.
-            lengths: With `tokens`, an array with one number for each row, in the order before `shuffle()`, or the name
-                of the field that counts. By default, Forebay reads the lengths now, and the longest field of a row
-                counts.
+                batch. To pad fields with different values, pass a dict of field names and values.
+            ragged: With True, rows may differ in the length of their first dimension, and batches contain no padding.
+                Each field whose length varies arrives as `fb.Ragged` (values and offsets), in PyTorch as a jagged
+                nested tensor, in TensorFlow as a `tf.RaggedTensor`. After `from_source()`, `from_generator()` and
+                `map()` on rows, Forebay does not know which lengths vary, so all fields except scalars are ragged. To
+                make only some fields ragged, pass a name or a list of names.
+            tokens: Upper limit of the elements of a batch, including padding.
+            buckets: With `tokens`, the largest length of each bucket, such as `[64, 128, 256]`. By default, Forebay
+                chooses the buckets.
+            lengths: With `tokens`, the length of each row as an array, in the order before `shuffle()`; or the name of
+                the field whose length is the length of a row. By default, `batch()` reads the lengths of all rows, and
+                the longest field of a row decides.
             sparse: With True, rows of CSR matrices become sparse tensors of the framework.
 
         Examples:
@@ -87,7 +88,7 @@ class BatchMethods(RowMethods):
                 raise PipelineError(f"batch({rows!r}, tokens={tokens!r}): pass one of the two.")
             return self._batch_by_length(Batching(1, drop_remainder, pad, tokens, fields), buckets, lengths)
         if buckets is not None or lengths is not None:
-            raise PipelineError("batch(buckets=..., lengths=...) are for batch(tokens=...). Leave them out.")
+            raise PipelineError("buckets= and lengths= are for batch(tokens=...). Leave them out, or pass tokens=.")
         if rows is None:
             raise PipelineError("batch(None): pass a whole number of rows, such as batch(64), or batch(tokens=8192).")
         rows = check_count(rows, "batch({})")
@@ -95,7 +96,10 @@ class BatchMethods(RowMethods):
         return replace(self, batching=Batching(rows, drop_remainder, pad, ragged=fields, sparse=sparse))
 
     def _batch_by_length(self, batching: Batching, bounds: Sequence[int] | None, lengths: Any) -> Self:
-        """Compose batches of rows of similar length."""
+        """Return the pipeline with batches of rows of similar length.
+
+        `bounds` is the argument `buckets` of `batch()`.
+        """
         tokens = check_count(batching.tokens, "batch(tokens={})")
         if batching.pad is None and batching.ragged is None:
             raise PipelineError(
@@ -130,8 +134,9 @@ class BatchMethods(RowMethods):
         require_length(self.order, "batch")
         if not can_bucket(self.order):
             raise PipelineError(
-                "batch(tokens=...) needs the same rows in every epoch, in one shuffle at most, but sample(), take(), "
-                "skip(), repeat() or a combination comes after shuffle(). Call shuffle() last, before batch()."
+                "batch(tokens=...) needs the same rows in every epoch, shuffled at most once, but sample(), take(), "
+                "skip(), repeat() or a function such as concat() comes after shuffle(). Call shuffle() last, before "
+                "batch()."
             )
         return self.order
 
@@ -145,9 +150,9 @@ class BatchMethods(RowMethods):
 
 
 def _check_bounds(bounds: Any) -> list[int] | None:
-    """Return the bounds of `batch(buckets=...)` as a list; None if there are none.
+    """Return the argument `buckets` of `batch()` as a list of ints, or None if it is None.
 
-    Raise PipelineError unless they are at least 1 and increase.
+    Raise PipelineError unless the numbers are at least 1 and increase.
     """
     if bounds is None:
         return None
@@ -160,9 +165,10 @@ def _check_bounds(bounds: Any) -> list[int] | None:
 
 
 def _refuse_long_rows(lengths: Array, tokens: int, bounds: Sequence[int] | None) -> None:
-    """Raise PipelineError if a row is too long for a batch or the last bucket.
+    """Raise PipelineError if there is no row, or if a row is too long.
 
-    Raise it also if there is no row.
+    A row is too long if it has more than `tokens` elements, or more than the last bucket allows. `bounds` has the
+    largest length of each bucket.
     """
     if not len(lengths):
         raise PipelineError("batch(tokens=...) got no rows. Pass a source with at least one row.")
@@ -180,7 +186,10 @@ def _refuse_long_rows(lengths: Array, tokens: int, bounds: Sequence[int] | None)
 
 
 def _ragged_fields(ragged: bool | str | Sequence[str], pad: Any) -> RaggedFields | None:
-    """Return the fields of `batch(ragged=...)`, or None. Raise PipelineError for wrong values."""
+    """Return the ragged fields that `batch(ragged=...)` names; None if no field is ragged.
+
+    Raise PipelineError for wrong values.
+    """
     if ragged is False:
         return None
     if pad is not None:
