@@ -1,4 +1,8 @@
-"""The key of a cache on disk: a hash of the functions and the data, which is compared again while rows are stored."""
+"""The key of a row cache on disk: a hash of the functions and the data from which the rows are computed.
+
+While a feed stores rows, the cache compares the hash again, so that rows of changed data or functions are not stored
+under an outdated key.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,18 +18,21 @@ __all__ = ["CacheKey", "identify_cached"]
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """The key of the transformed rows of a source, and how to compute it again."""
+    """The key of the transformed rows of a source, and the objects from which it was computed."""
 
     source: AbstractSource
     specs: TransformSpecs
-    version: str | None  # of the user; stands for the functions
-    identity: tuple[str, Sequence[str]]  # see `identify_cached`
-    digest: str  # hexadecimal; the name of the files
+    version: str | None  # the argument of `cache()`; if given, it replaces the hash of the functions
+    identity: tuple[str, Sequence[str]]  # the result of `identify_cached`
+    digest: str  # the key itself, in hexadecimal digits; the names of the cache's files begin with it
 
     @classmethod
     def of(cls, source: AbstractSource, specs: TransformSpecs, version: str | None) -> "CacheKey":
-        """Compute the key. Raise PipelineError if something has no stable hash."""
-        from forebay.sources.row_cache.disk_rows import FORMAT  # needs file locks
+        """Return the key of these rows.
+
+        Raise PipelineError if the data or a function has no hash that is equal in every process.
+        """
+        from forebay.sources.row_cache.disk_rows import FORMAT  # imported here: only caches on disk need the module
 
         fields = [(str(spec), name) for spec, name in zip(specs.specs, specs.structure.paths, strict=True)]
         layout = (FORMAT, len(source), fields)
@@ -42,30 +49,34 @@ class CacheKey:
         """Raise PipelineError if the data have changed since `cache()`."""
         if self.identity[0] and identify_if_known(self.source) != self.identity[0]:
             raise PipelineError(
-                "the data before cache() changed after the call of cache(), so the rows do not belong to the key of "
-                "this cache. No changed row was stored. Call cache() again after the data have changed."
+                "the data before cache() changed after the call of cache(), so the new rows do not belong to the key "
+                "of this cache. Forebay has not stored them. Call cache() again after the data have changed."
             )
 
     def check_functions(self) -> None:
         """Raise PipelineError if a function has changed since `cache()`."""
         if self.version is not None:
             return
-        digests = self.identity[1][1:]  # the first one is that of the structure
+        digests = self.identity[1][1:]  # the first item describes the structure, and the others the transforms
         for transform, digest in zip(self.specs.transforms, digests, strict=True):
             if _digest_again(transform) != digest:
                 raise PipelineError(
-                    f"{transform} changed after the call of cache(): its function, or a variable that it reads, is not "
-                    "the same. Its new rows do not belong to the key of this cache, so they were not stored. Call "
-                    "cache() again after the change. If the function changes such a variable itself, without an effect "
-                    "on its results, pass cache(..., version='1')."
+                    f"{transform} changed after the call of cache(): its function, or a variable that the function "
+                    "reads, is not the same. The new rows do not belong to the key of this cache, so Forebay did not "
+                    "store them. Call cache() again after the change. If the function itself changes a variable that "
+                    "does not affect its results, pass cache(..., version='1')."
                 )
 
 
 def identify_cached(
     source: AbstractSource, transforms: Sequence[Transform], version: str | None
 ) -> tuple[str, Sequence[str]]:
-    """Return what identifies the transformed rows of a source. A version stands for the functions."""
-    structure = repr(source.structure)  # a map finds values by the names of fields, and data may not contain the names
+    """Return what identifies the transformed rows of a source: a hash and a list of texts.
+
+    The hash is that of the data. It is empty if the data have no stable hash and the user passed a version. The texts
+    describe the structure of a row and the functions; a version replaces the functions.
+    """
+    structure = repr(source.structure)  # the result of a map depends on field names, which the data may not contain
     if version is not None:
         return identify_if_known(source), [structure, version]
     if source.identify is None:
@@ -80,7 +91,11 @@ def _digest_transform(transform: Transform) -> str:
 
 
 def _digest_again(transform: Transform) -> str | None:
-    """Return the digest of a transform; None if it has none now, or if a thread changes a variable at this time."""
+    """Return the digest of a transform, or None if it has no stable digest at this moment.
+
+    For example, the function may now read an object without a hash, or another thread may be changing a dict that the
+    function reads.
+    """
     try:
         return _digest_transform(transform)
     except (UnstableValueError, RuntimeError):

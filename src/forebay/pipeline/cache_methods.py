@@ -28,8 +28,9 @@ from forebay.transforms.outputs import describe_transforms, write_leaves
 
 __all__ = ["CacheMethods"]
 
-_NUMBER = re.compile(r"[-+]?[0-9][0-9.]* ?[A-Za-z]{0,3}")  # "0", "-1GB" and "8 XB" are wrong budgets, not folders
-MAX_SORTED_ROWS = 1 << 24  # `cache()` sorts the row numbers of a selection, and sorting this many takes about a second
+# Texts that `cache()` refuses as wrong budgets, such as "0", "-1GB" and "8 XB". Folders may have these names too.
+_NUMBER = re.compile(r"[-+]?[0-9][0-9.]* ?[A-Za-z]{0,3}")
+MAX_SORTED_ROWS = 1 << 24  # rows of the longest order whose row numbers `cache()` sorts; it sorts these in about 1 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +49,20 @@ class CacheMethods(PipelineDescription):
 
         The kept rows are the results of all decoders and maps before `cache()`. If the budget does not hold all rows,
         Forebay keeps the first rows of the source, and computes the other rows in every epoch. Several processes may
-        use one folder at the same time. Call maps that draw random numbers (`rng`) after `cache()`.
+        use one folder at the same time. Call maps that draw random numbers (`rng`) after `cache()`, which would
+        otherwise repeat the numbers of the first epoch.
 
-        The files on disk have a key: a hash of the functions with their closures and defaults, and of names, sizes and
-        times of the files.
+        On disk, the names of the cache's files begin with a key. The key is a hash of the functions, with their
+        closures and defaults, and of the names, sizes and modification times of the source files. If one of these
+        changes, the key is different, so Forebay computes the rows again.
 
         Args:
             where: The budget or the folder. `cache("8GB")` keeps up to 8 GB in RAM. `cache("folder")` keeps all rows on
                 disk.
             path: The folder, if `where` is a budget: `cache("8GB", path="folder")` keeps up to 8 GB on disk.
             version: A text that replaces the hash of the functions in the key, for functions that Forebay cannot hash.
-                It also replaces the hash of data that Forebay cannot hash. Change it whenever they change.
+                It also replaces the hash of data that Forebay cannot hash. Change it whenever these functions or data
+                change.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -91,19 +95,19 @@ class CacheMethods(PipelineDescription):
 
 @dataclass(frozen=True, slots=True)
 class _CachePlace:
-    """Where to keep rows, and how many bytes of them."""
+    """Where `cache()` keeps rows, and at most how many bytes of them."""
 
     folder: Path | None  # None: in RAM
-    budget_nbytes: int | None  # None: all rows
+    budget_nbytes: int | None  # None: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class _CacheRequest:
-    """The rows to cache."""
+    """The rows to cache: those of a source, after the transforms."""
 
     source: AbstractSource
     specs: TransformSpecs
-    used: Array | None  # the sorted numbers of the rows that the pipeline uses; None: all
+    used: Array | None  # the sorted numbers of the rows that the pipeline uses; None: all rows of the source
 
     @property
     def used_count(self) -> int:
@@ -126,7 +130,7 @@ class _CacheRequest:
         return RamRows(self.specs.specs, len(self.source), self.used, capacity)
 
     def _open_disk(self, folder: Path, capacity: int, key: CacheKey) -> StoredRows:
-        from forebay.sources.row_cache.disk_rows import DiskRows, DiskRowsLayout  # needs file locks
+        from forebay.sources.row_cache.disk_rows import DiskRows, DiskRowsLayout  # only caches on disk need the module
 
         specs, names = self.specs.specs, self.specs.structure.paths
         layout = DiskRowsLayout(folder, key.digest, specs, names, len(self.source))
@@ -135,9 +139,9 @@ class _CacheRequest:
 
 
 def _parse_place(where: Any, path: Any) -> _CachePlace:
-    """Return the folder and the budget of a cache.
+    """Return the folder and the budget that the arguments of `cache()` describe.
 
-    A text such as "8GB" is a budget.
+    If `where` is a text such as "8GB", it is a budget. Any other text is a folder.
     """
     if path is not None and not isinstance(path, str | os.PathLike):
         raise PipelineError(f"cache(path={path!r}): pass the path of a folder.")
@@ -165,7 +169,9 @@ def _check_cacheable(pipeline: PipelineDescription) -> tuple[AbstractSource, Ord
     """Return the source and the order, or raise PipelineError if the rows cannot be cached."""
     source, order = pipeline.source, pipeline.order
     if pipeline.batching is not None:
-        raise PipelineError(f"batch({pipeline.batching.rows}) comes before cache(), which keeps rows. Swap them.")
+        raise PipelineError(
+            f"batch({pipeline.batching.rows}) comes before cache(), which keeps rows. Call cache() first."
+        )
     if order is None or not isinstance(source, AbstractSource):
         raise PipelineError(
             "cache() finds rows by their row number, but a stream and ready-made batches have none, so a resumed run "
@@ -203,7 +209,8 @@ def _check_transform(transform: Transform) -> None:
 def _used_rows(order: Order, rows: int) -> Array | None:
     """Return the sorted numbers of the rows that a fixed order uses.
 
-    Return None if the order may use all rows.
+    `rows` is the number of rows of the source. Return None if the order may use all of them. Return None also if the
+    order is not fixed or is too long to sort; then every row counts as used.
     """
     is_whole_source = order.is_sequential and order.length == rows
     if is_whole_source or not order.is_fixed or order.length is None or order.length > MAX_SORTED_ROWS:
@@ -222,7 +229,7 @@ def _check_memory(nbytes: int) -> None:
 
 
 def _transform_into(specs: TransformSpecs, leaves: list[Array], out: Sequence[Array]) -> None:
-    """Apply the transforms before `cache()` to rows, and write the results."""
+    """Apply the transforms before `cache()` to the leaves of rows, and write the results to `out`."""
     context = BatchContext.of_sample(len(out[0]))
     results, _ = apply_all(specs.transforms, leaves, specs.stages[0][1], context)
     write_leaves(results, out, specs.structure.paths, describe_transforms(specs.transforms))
