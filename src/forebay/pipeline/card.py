@@ -1,4 +1,4 @@
-"""Texts that describe an object: short lines for a terminal, and HTML cards for a notebook."""
+"""Descriptions of objects: short lines for a terminal, and HTML cards for a notebook."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -9,8 +9,8 @@ from forebay.errors import escape_control_characters
 
 __all__ = ["Explanation", "fit_lines", "list_fields", "render_card"]
 
-COLUMNS = 80  # of a line of `repr`
-MAX_CARD_TEXT_LENGTH = 400  # characters of each text in a card
+COLUMNS = 80  # largest width of a line of `repr`, so that it fits a usual terminal
+MAX_CARD_TEXT_LENGTH = 400  # characters; a card shows only the beginning of a longer text
 # The gray is semi-transparent and the text color is inherited, so a card is readable in light and dark notebooks.
 _CARD = (
     "display:inline-block;max-width:60rem;padding:0.6rem 0.9rem;border:1px solid rgba(128,128,128,0.4);"
@@ -24,7 +24,10 @@ _CELL = "text-align:left;vertical-align:top;padding:0.15rem 1rem 0.15rem 0;borde
 
 
 class Explanation(str):
-    """A text that a REPL and a notebook show as it is, without `print`."""
+    """A str whose `repr` is the text itself.
+
+    So a REPL and a notebook show its lines without `print`.
+    """
 
     __slots__ = ()
 
@@ -33,7 +36,7 @@ class Explanation(str):
 
 
 def fit_lines(lines: Iterable[str]) -> str:
-    """Shorten lines to COLUMNS characters, escape their control characters, and join them."""
+    """Return the lines as one text, each escaped and cut to COLUMNS characters."""
     safe = (escape_control_characters(line).replace("\n", "\\n").rstrip() for line in lines)
     return "\n".join(line if len(line) <= COLUMNS else line[: COLUMNS - 3] + "..." for line in safe)
 
@@ -44,9 +47,9 @@ def list_fields(paths: Sequence[str], specs: Sequence[ArraySpec]) -> str:
 
 
 def render_card(title: str, subtitle: str, rows: Iterable[Decision], notes: Iterable[str] = ()) -> str:
-    """Return a card as HTML: a title, a table of decisions, and notes below.
+    """Return a card as HTML: a title, a subtitle, a table of decisions, and notes below.
 
-    All texts are escaped.
+    The function escapes all texts, because names of fields and files may contain HTML.
     """
     cells = "".join(
         f'<tr style="background:none"><td style="{_CELL};{_QUIET};white-space:nowrap">{_text(row.name)}</td>'
@@ -62,6 +65,6 @@ def render_card(title: str, subtitle: str, rows: Iterable[Decision], notes: Iter
 
 
 def _text(text: str) -> str:
-    """Escape control characters and HTML, and shorten the text to MAX_CARD_TEXT_LENGTH characters."""
+    """Return the text with control characters and HTML escaped, cut to MAX_CARD_TEXT_LENGTH characters."""
     safe = escape_control_characters(text)
     return escape(safe if len(safe) <= MAX_CARD_TEXT_LENGTH else safe[: MAX_CARD_TEXT_LENGTH - 3] + "...")

@@ -1,4 +1,7 @@
-"""The pipeline methods that choose rows or rename fields; and index, which stores the passes of these methods."""
+"""The pipeline methods that choose rows or rename fields, and `index`.
+
+`index` stores what other methods learn from a pass over all rows.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +50,7 @@ class ChoiceMethods(PipelineDescription):
 
         Args:
             rows: A boolean array with one entry per row, an array of row numbers, a range or a slice. Row 0 is the
-                first row of this pipeline. Row numbers may be in any order, and repeat.
+                first row of this pipeline. Row numbers may come in any order and may occur several times.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -64,7 +67,7 @@ class ChoiceMethods(PipelineDescription):
         Call `rename()` before `map()`. Rows must be dicts.
 
         Args:
-            fields: The new name of each field to rename, by its old name.
+            fields: A dict from the old name of each field to its new name.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -83,16 +86,19 @@ class ChoiceMethods(PipelineDescription):
 
     @accept_familiar_arguments
     def index(self, folder: str | os.PathLike[str], *, version: str | None = None) -> Self:
-        """Store what later methods learn from a pass over all rows, so that the next process does not read them again.
+        """Store in a folder what later methods learn from a pass over all rows.
 
-        These methods are `filter()`, `split(by="field")`, `sample(balance="field")`, `window(within="field")`,
-        `pack()` and `batch(tokens=)`. The files have a hash of the rows and of the function in their names: names,
-        sizes and times of files, or the bytes of arrays. If it changes, the method reads the rows again.
+        The next process reads the results from the folder instead of the rows. The methods that do so are `filter()`,
+        `split(by="field")`, `sample(balance="field")`, `window(within="field")`, `pack()` and `batch(tokens=)`.
+
+        The name of each file in the folder is a hash of the rows and of the user's function. For rows in files, Forebay
+        hashes the names, sizes and modification times of the files; for rows in arrays, the bytes. If the hash changes,
+        the method reads the rows again.
 
         Args:
             folder: The folder for the results. Several pipelines and processes may share it.
-            version: A text that stands for the rows and the functions, if Forebay cannot hash them. Change it with
-                them.
+            version: A text that stands for the rows and the functions, if Forebay cannot hash them. Change it whenever
+                these rows or functions change.
 
         Examples:
             >>> import numpy as np, forebay as fb, tempfile
@@ -113,8 +119,9 @@ class ChoiceMethods(PipelineDescription):
     def filter(self, function: Callable[[Any], Any], *, fields: str | Sequence[str] | None = None) -> Self:
         """Keep the rows for which a function returns True.
 
-        If the rows can be indexed, Forebay calls the function for all rows now, and keeps the numbers of the chosen
-        rows. On a stream, Forebay calls it while it reads. The function sees stored rows, so call `map()` later.
+        If the rows can be indexed, `filter()` itself calls the function for all rows, and keeps the numbers of the
+        chosen rows. On a stream, the feed calls the function while it reads. The function receives the rows as the
+        source has them, so call `map()` after `filter()`.
 
         Args:
             function: Receives arrays with many rows, like a batch, and returns one boolean for each row.
@@ -148,8 +155,8 @@ class ChoiceMethods(PipelineDescription):
         epoch.
 
         Args:
-            *fractions: The share of each part; their sum is 1. Or the number of rows of each part; their sum is the
-                number of all rows.
+            *fractions: The share of each part; the sum of all shares is 1. Or the number of rows of each part; the sum
+                is the number of all rows.
             seed: Another seed gives other parts. With None, the parts are consecutive rows in the order of the source.
             by: Keeps groups together: the name of a field, or an array with one label per row. All rows with the same
                 label go to one part, so sizes are approximate. The rows of such a part come in the order of the source.
@@ -191,7 +198,8 @@ class ChoiceMethods(PipelineDescription):
 
         Args:
             weights: One number per row: a row with weight 2 is drawn twice as often as a row with weight 1.
-            balance: The name of a field, or an array with one label per row. Each of its values gets the same share.
+            balance: The name of a field, or an array with one label per row. Each label gets the same share of the
+                drawn rows.
             rows: The number of rows of an epoch; by default the number of rows of this pipeline.
             replacement: With False, each row is drawn at most once per epoch, and rows with a large weight tend to come
                 first.
@@ -229,7 +237,10 @@ class ChoiceMethods(PipelineDescription):
         return replace(pipeline, order=sampled, seed=seed)
 
     def _fixed_order(self, verb: str) -> Order:
-        """Return the order if it is finite and fixed, else raise PipelineError."""
+        """Return the order if it is finite and fixed, else raise PipelineError.
+
+        `verb` is the name of the method that the user called.
+        """
         self._refuse_batches(verb)
         if self.order is None:
             raise PipelineError(
@@ -250,18 +261,25 @@ class ChoiceMethods(PipelineDescription):
 
     def _refuse_batches(self, verb: str) -> None:
         if isinstance(self.source, BatchStream):
-            raise PipelineError(f"{verb}() works on rows, but from_batches() yields batches. Do this in the loader.")
+            raise PipelineError(
+                f"{verb}() works on rows, but from_batches() yields batches. Do it in the loader that makes them."
+            )
         if self.batching is not None:
             raise PipelineError(f"{verb}() works on rows: call it before batch().")
 
 
 def _rename_fields(structure: Structure, names: Any) -> Structure:
-    """Return the structure with other names of its fields. Raise SpecError if a name does not fit."""
+    """Return the structure with renamed fields.
+
+    `names` has the new name of a field for its old name. Raise SpecError if a name does not fit.
+    """
     if structure.kind is not dict or not isinstance(names, Mapping):
         raise SpecError('rename() needs rows that are dicts, and a dict of names. Write rename({"image": "mask"}).')
     unknown = [name for name in names if name not in structure.keys]
     if unknown:
-        raise SpecError(f"rename() got {unknown[0]!r}, but the fields are {', '.join(map(repr, structure.keys))}.")
+        raise SpecError(
+            f"rename() got {unknown[0]!r}, but the fields are {', '.join(map(repr, structure.keys))}. Name one of them."
+        )
     keys = tuple(names.get(key, key) for key in structure.keys)
     for key in keys:
         if not isinstance(key, str) or keys.count(key) > 1:
