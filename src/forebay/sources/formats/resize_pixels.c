@@ -1,15 +1,15 @@
-// Resizes images as Pillow does with its bilinear filter, which averages the pixels of a reduced image. ctypes calls it
-// without the interpreter lock. `pixel_resize.py` describes when.
+// Resizes images with the bilinear filter of Pillow. In a smaller image, each pixel is a weighted mean of all input pixels
+// around it. `pixel_resize.py` calls `forebay_resize` through ctypes, which releases the GIL.
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WEIGHT_BITS = 22 };  // weights are integers with this many bits after the point, as in Pillow
+enum { WEIGHT_BITS = 22 };  // weights are integers with this number of bits after the point, as in Pillow
 
-// The weights of one axis. Output pixel `i` is the sum of `counts[i]` input pixels from `starts[i]` on, times the weights
-// from weights + i * stride on.
+// How the pixels of one axis are computed. Output pixel `i` is a weighted sum of the `counts[i]` input pixels from
+// `starts[i]` on. Their weights begin at `weights[i * stride]`.
 typedef struct {
     int32_t *starts, *counts, *weights;
     int32_t stride;
@@ -21,10 +21,10 @@ static void close_axis(Axis *axis) {
     free(axis->weights);
 }
 
-// Computes the weights that reduce or enlarge `length` pixels from pixel `begin` on to `size` pixels. `input` is the number
-// of pixels of the image. Returns whether there was enough memory.
+// Computes the weights that resize the `length` pixels from `begin` on to `size` pixels. `input` is the number of pixels of
+// the whole axis. Returns 0 if memory is short, else 1.
 static int open_axis(Axis *axis, int32_t input, double begin, double length, int32_t size) {
-    const double scale = length / size, reach = scale > 1 ? scale : 1;  // input pixels on each side of the centre
+    const double scale = length / size, reach = scale > 1 ? scale : 1;  // input pixels on each side of an output pixel
     axis->stride = (int32_t)ceil(reach) * 2 + 1;
     axis->starts = malloc(sizeof(int32_t) * (size_t)size);
     axis->counts = malloc(sizeof(int32_t) * (size_t)size);
@@ -53,14 +53,16 @@ static int open_axis(Axis *axis, int32_t input, double begin, double length, int
     return has_memory;
 }
 
+// Converts a weighted sum to a pixel. Sums begin with one half, 1 << (WEIGHT_BITS - 1), so that the shift rounds.
 static uint8_t round_sum(int32_t sum) {
     const int32_t value = sum >> WEIGHT_BITS;
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-// Resizes one row of pixels. `channels` is a constant in each call, so that the compiler unrolls the loops over it.
-static inline void resize_row(uint8_t *restrict to, const uint8_t *restrict from, const Axis *axis, int32_t size,
-                              int32_t channels) {
+// Resizes one row to `size` pixels. `resize_row` passes `channels` as a constant, so that the compiler unrolls the loops
+// over channels.
+static inline void resize_row_inline(uint8_t *restrict to, const uint8_t *restrict from, const Axis *axis, int32_t size,
+                                     int32_t channels) {
     for (int32_t i = 0; i < size; i++) {
         const uint8_t *pixel = from + (size_t)axis->starts[i] * (size_t)channels;
         const int32_t *weights = axis->weights + (size_t)i * (size_t)axis->stride;
@@ -71,15 +73,15 @@ static inline void resize_row(uint8_t *restrict to, const uint8_t *restrict from
     }
 }
 
-static void resize_rows(uint8_t *to, const uint8_t *from, const Axis *axis, int32_t size, int32_t channels) {
+static void resize_row(uint8_t *to, const uint8_t *from, const Axis *axis, int32_t size, int32_t channels) {
     switch (channels) {
-    case 1: resize_row(to, from, axis, size, 1); break;
-    case 3: resize_row(to, from, axis, size, 3); break;
-    default: resize_row(to, from, axis, size, 4);
+    case 1: resize_row_inline(to, from, axis, size, 1); break;
+    case 3: resize_row_inline(to, from, axis, size, 3); break;
+    default: resize_row_inline(to, from, axis, size, 4);
     }
 }
 
-// Writes the weighted sum of `count` rows of `nbytes` bytes each.
+// Writes the weighted sum of `count` rows of `nbytes` bytes each to `to`. `sums` is scratch memory for `nbytes` sums.
 static void sum_rows(uint8_t *restrict to, const uint8_t *restrict from, const int32_t *weights, int32_t count, int64_t nbytes,
                      int32_t *restrict sums) {
     for (int64_t i = 0; i < nbytes; i++) sums[i] = 1 << (WEIGHT_BITS - 1);
@@ -90,8 +92,9 @@ static void sum_rows(uint8_t *restrict to, const uint8_t *restrict from, const i
     for (int64_t i = 0; i < nbytes; i++) to[i] = round_sum(sums[i]);
 }
 
-// Resizes the part of an image that begins at row `box[0]`, column `box[1]` and has box[2] rows and box[3] columns. `from`
-// has `height` rows of `width` pixels, `row_stride` bytes apart. `to` is contiguous. Returns 0, or 1 without enough memory.
+// Resizes a part of the image `from` to `to_height` rows of `to_width` pixels. The part begins at row `box[0]` and column
+// `box[1]`, and has `box[2]` rows and `box[3]` columns. `from` has `height` rows of `width` pixels, `row_stride` bytes
+// apart. `to` is contiguous. Returns 1 if memory is short, else 0.
 int64_t forebay_resize(uint8_t *to, int32_t to_height, int32_t to_width, const uint8_t *from, int32_t height, int32_t width,
                        int64_t row_stride, int32_t channels, const double *box) {
     Axis vertical = {0}, horizontal = {0};
@@ -100,10 +103,10 @@ int64_t forebay_resize(uint8_t *to, int32_t to_height, int32_t to_width, const u
     const int resizes_columns = to_width != width || box[1] != 0 || box[3] != width;
     int failed = !open_axis(&vertical, height, box[0], box[2], to_height);
     failed |= !open_axis(&horizontal, width, box[1], box[3], to_width);
-    uint8_t *narrow = NULL;
+    uint8_t *narrow = NULL;  // the rows with their new width
     int32_t *sums = NULL;
     if (!failed) {
-        // Only these rows of the input are needed.
+        // The output needs only the input rows from `first` to `last` (exclusive).
         const int32_t first = resizes_rows ? vertical.starts[0] : 0;
         const int32_t last = resizes_rows ? vertical.starts[to_height - 1] + vertical.counts[to_height - 1] : height;
         narrow = resizes_rows ? malloc((size_t)(last - first) * (size_t)to_nbytes + 1) : to;
@@ -112,7 +115,7 @@ int64_t forebay_resize(uint8_t *to, int32_t to_height, int32_t to_width, const u
         for (int32_t row = first; !failed && row < last; row++) {
             uint8_t *target = narrow + (int64_t)(row - first) * to_nbytes;
             const uint8_t *source = from + row * row_stride;
-            if (resizes_columns) resize_rows(target, source, &horizontal, to_width, channels);
+            if (resizes_columns) resize_row(target, source, &horizontal, to_width, channels);
             else memcpy(target, source, (size_t)to_nbytes);
         }
         for (int32_t row = 0; !failed && resizes_rows && row < to_height; row++)
