@@ -1,7 +1,7 @@
-"""Allocations of device memory in the loop: CUDA calls that allocate or free, and retries of PyTorch's allocator.
+"""CUDA calls that allocate or free device memory in the loop, and fragmented memory.
 
 Frameworks keep freed memory for later steps, so a loop normally makes no such calls after its first steps. A call takes
-up to a millisecond, and freeing also waits for the device.
+up to a millisecond, and a call that frees memory also waits for the device.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Allocations:
     """CUDA calls that allocate or free device memory. Numbers are means per recorded step."""
 
     seconds: float  # time in which at least one thread was in such a call
-    calls: float
+    calls: float  # number of calls
     function: str  # the CUDA function that takes most of this time, such as cudaFree
     line: Line | None  # the line whose calls take most of this time; None if unknown
 
@@ -37,13 +37,16 @@ class Fragmentation:
     """
 
     device: str
-    inactive_nbytes: int  # of these pieces
+    inactive_nbytes: int  # size of all free pieces
     reserved_nbytes: int  # of all memory that PyTorch holds on the device
-    total_nbytes: int  # of the device
+    total_nbytes: int  # size of the device's memory
 
 
 def find_allocations(view: CaptureView, device_view: DeviceView) -> Allocations | None:
-    """Return the allocations in the recorded steps; None if there are none. Captures of earlier versions have none."""
+    """Return the allocations in the recorded steps; None if there are none.
+
+    Captures of Forebay 0.1 contain none.
+    """
     assert view.capture.device is not None
     records, edges = view.capture.device.records, device_view.edges
     calls = records[mask_memory_calls(records) & (records["start"] >= edges[0]) & (records["start"] < edges[-1])]
@@ -62,10 +65,10 @@ def find_allocations(view: CaptureView, device_view: DeviceView) -> Allocations 
 
 
 def _main_line(view: CaptureView, device_view: DeviceView, calls: Any, durations: Any) -> Line | None:
-    """Return the line whose events contain most of the time of the calls."""
+    """Return the line whose events contain most of the time of the calls, or None."""
     events, starts = device_view.events, calls["start"]
     event_of = innermost_events(events, calls["thread"], starts)
-    # A framework's own thread has no events. It works for the call that the loop makes at that time.
+    # A thread that a framework started has no events. It works for the call that the loop makes at that time.
     loop_event_of = innermost_events(events, np.full(len(calls), device_view.thread & THREAD_ID_MASK), starts)
     event_of = np.where(event_of >= 0, event_of, loop_event_of)
     lines = np.array([event.line for event in events] + [-1])[event_of]
@@ -87,7 +90,10 @@ def count_retries(view: CaptureView) -> int:
 
 
 def find_fragmentation(view: CaptureView) -> Fragmentation | None:
-    """Return the most fragmented device in the last reading of the loop; None if it was not recorded."""
+    """Return the device with the largest share of inactive memory; None if unknown.
+
+    The values are those of the last reading of device memory in the loop.
+    """
     readings = [reading for reading in view.capture.facts.get("memory") or () if reading["steps"]]
     found = [
         Fragmentation(device["device"], device["inactive_nbytes"], device["reserved_nbytes"], device["total_nbytes"])

@@ -1,10 +1,14 @@
 """Attribution of device operations to ledger events, and thus to source lines.
 
-CUPTI gives a CUDA call and its operation the same correlation number. The operation belongs to the innermost event on
-the thread of the call. If a copy has no such event, or one that does not copy in its direction, the copy belongs to an
-event with the same direction and number of bytes. An operation may still have no event, for example because a thread
-of the framework made the call. Such an operation belongs to the event on the loop's thread at the time of the call, or
-else to the nearest OPS event. Without a recorded call, the start of the operation counts as the time of the call.
+CUPTI gives a CUDA call and its operation the same correlation number. `match_events` assigns each operation to the
+first of these events that exists:
+
+1. for a copy, if event 2 makes no copies in its direction: an event of this direction with the same number of bytes
+2. the innermost event on the thread of the call, at the start of the call
+3. the innermost event on the loop's thread at the start of the call, because a framework's own thread may make the call
+4. the nearest OPS event
+
+If CUPTI recorded no call, the start of the operation replaces the start of the call.
 """
 
 from collections.abc import Sequence
@@ -18,11 +22,11 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["NO_MATCH", "THREAD_ID_MASK", "innermost_events", "match_calls", "match_events"]
 
-NO_MATCH = -1  # replaces an index if an operation has no recorded call or event
+NO_MATCH = -1  # replaces the index of a call or event that does not exist
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
-CLOCK_SLACK_NS = 3_000  # tolerated error of the conversion from the time of CUPTI to the time of the ledger
-NEAREST_OPS_NS = 5_000_000  # largest time between queueing an operation and its nearest OPS event
-MAX_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy, if only their sizes match
+CLOCK_SLACK_NS = 3_000  # nanoseconds; tolerated error of the conversion from CUPTI's clock to the clock of the ledger
+NEAREST_OPS_NS = 5_000_000  # nanoseconds; largest time between the call of an operation and its nearest OPS event
+MAX_COPY_DELAY_NS = 50_000_000  # nanoseconds from the start of an event to the start of a copy with the same size
 
 # Direction of a copy -> kinds of events that make such copies.
 _DIRECTIONS = {
@@ -44,7 +48,7 @@ def match_calls(operations: Any, calls: Any) -> Any:
 def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[LedgerEvent], thread: int) -> Any:
     """Return for each operation the index of its event, or NO_MATCH.
 
-    `call_of` is the result of `match_calls`; `thread` is the loop's thread.
+    `call_of` is the result of `match_calls`. `thread` is the loop's thread.
     """
     event_of = np.full(len(operations), NO_MATCH)
     has_call = call_of >= 0
@@ -66,10 +70,10 @@ def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[Led
 
 
 def _nearest_ops_event(events: Sequence[LedgerEvent], thread: int, times: Any) -> Any:
-    """Return the index of the OPS event nearest to each time, or NO_MATCH if none is within NEAREST_OPS_NS.
+    """Return the index of the OPS event on `thread` nearest to each time, or NO_MATCH.
 
-    `thread` is the loop's thread. An OPS event covers some milliseconds of operations. The hooks record only some
-    operations, so others may be queued between two OPS events.
+    Return NO_MATCH if no OPS event is within NEAREST_OPS_NS. An OPS event covers some milliseconds of operations. The
+    hooks do not record all operations, so the loop may queue an operation between two OPS events.
     """
     indices = np.array(
         [index for index, event in enumerate(events) if event.kind == EventKind.OPS and event.thread == thread], int
@@ -92,7 +96,10 @@ def _has_kind(event_of: Any, events: Sequence[LedgerEvent], kinds: tuple[EventKi
 
 
 def innermost_events(events: Sequence[LedgerEvent], threads: Any, times: Any) -> Any:
-    """Return the index of the innermost event at each time, or NO_MATCH. `threads` has one thread id per time."""
+    """Return for each time the index of the innermost event of a thread, or NO_MATCH.
+
+    `threads` has one thread id per time, as CUPTI records it.
+    """
     matches = np.full(len(times), NO_MATCH)
     event_threads = np.array([event.thread & THREAD_ID_MASK for event in events])
     for thread in np.unique(threads):
@@ -115,7 +122,10 @@ def _start_and_end_times(events: Sequence[LedgerEvent], indices: Any) -> tuple[A
 
 
 def _match_by_size(copies: Any, events: Sequence[LedgerEvent], kinds: tuple[EventKind, ...], fallback: Any) -> Any:
-    """Return for each copy the index of an event of equal size, or its `fallback`."""
+    """Return for each copy the index of an event of these kinds with equal size.
+
+    `fallback` has the indices for copies without such an event.
+    """
     matches = fallback.copy()
     events_by_size: dict[int, list[int]] = {}
     for index, event in enumerate(events):
@@ -130,10 +140,11 @@ def _match_by_size(copies: Any, events: Sequence[LedgerEvent], kinds: tuple[Even
 
 
 def _pair_copies(copies: Any, event_indices: Any, events: Sequence[LedgerEvent], fallback: Any) -> Any:
-    """Return the index of an event for each copy. Copies and events have the same size.
+    """Return for each copy the index of its event among events of the same size.
 
     If there are as many events as copies and each event starts before its copy, pair them in order of time. Otherwise
-    use the latest event before the copy. If it started more than MAX_COPY_DELAY_NS before the copy, use `fallback`.
+    use the latest event before each copy. If this event started more than MAX_COPY_DELAY_NS before the copy, use the
+    index in `fallback`.
     """
     starts, _ = _start_and_end_times(events, event_indices)
     order = np.argsort(starts, kind="stable")

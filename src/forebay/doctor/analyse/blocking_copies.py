@@ -1,6 +1,6 @@
 """Masks of copies that block a host call.
 
-A copy may block the call that copies, or a compiled call that fetches its batch.
+A copy may block the CUDA call that starts it, or a compiled call that fetches its batch.
 """
 
 from typing import Any
@@ -13,18 +13,18 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["CLOCK_SLACK_NS", "mask_batch_fetches", "mask_blocking_copies"]
 
-CLOCK_SLACK_NS = 3_000  # tolerated error of the conversion from the time of CUPTI to the time of the ledger
-# Bytes. The call of a pageable upload of at most this size returns when CUDA has copied the data to a staging buffer
-# (CUDA manual).
+CLOCK_SLACK_NS = 3_000  # nanoseconds; tolerated error of the conversion from CUPTI's clock to the clock of the ledger
+# Bytes. For an upload of at most this size from pageable memory, the call returns as soon as CUDA has copied the data
+# to a buffer on the host (CUDA manual). So such an upload does not block its call.
 SMALL_COPY_NBYTES = 64 << 10
 
 
 def mask_blocking_copies(device_view: DeviceView) -> Any:
     """Return a mask of the operations that are copies and block their call.
 
-    A copy blocks if it is synchronous, or if it uses pageable memory and is not a small upload. A call may return
-    slightly before its copy ends, so the mask requires only that the copy starts before the call ends. Copies without a
-    recorded call are not in the mask.
+    A copy blocks its call if it is synchronous, or if it uses pageable memory and is not an upload of at most
+    SMALL_COPY_NBYTES. A call may return slightly before its copy ends, so the mask requires only that the copy starts
+    before the call ends. Copies without a recorded call are not in the mask.
     """
     operations, calls = device_view.operations, device_view.calls
     to_device = operations["what"] == CopyKind.HOST_TO_DEVICE
@@ -40,8 +40,8 @@ def mask_blocking_copies(device_view: DeviceView) -> Any:
 def mask_batch_fetches(device_view: DeviceView) -> Any:
     """Return a mask of the uploads that block a compiled call of the loop.
 
-    Such a call fetches its batch itself and launches no kernel until the batch has arrived. So the mask has only the
-    uploads during which no launch starts: from the start of the CUDA call that copies to the end of the copy.
+    Such a call fetches its batch itself and launches no kernel until the batch has arrived. So the mask has only
+    uploads without a launch between the start of their CUDA call and the end of the copy.
     """
     is_run_of_loop = np.array(
         [event.kind == EventKind.RUN and event.thread == device_view.thread for event in device_view.events] + [False]

@@ -1,4 +1,7 @@
-"""Sums over the sampled call stacks of a history: the time of a frame includes that of all frames it called."""
+"""Sums over the sampled call stacks of a step history.
+
+The time of a frame includes the time of all frames that it called.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,9 +11,9 @@ __all__ = ["callees_of", "line_of", "main_path", "outermost_frames", "share_by_f
 
 
 def share_by_frame(frames: Sequence[StackFrame], amounts: Iterable[tuple[int, float]]) -> list[float]:
-    """Return the share of each frame in the total time, its callees included.
+    """Return the share of the total time that each frame and its callees take.
 
-    `amounts` are pairs: the index of the innermost frame of a stack, and its time or number of samples.
+    `amounts` are pairs: the index of the innermost frame of a stack, and the time or number of samples of this stack.
     """
     totals = [0.0] * len(frames)
     for index, amount in amounts:
@@ -34,7 +37,7 @@ def outermost_frames(frames: Sequence[StackFrame], chosen: Sequence[bool]) -> li
 def main_path(frames: Sequence[StackFrame], amounts: Sequence[float], least: float, start: int) -> list[int]:
     """Return the path of frames from `start` along the callees with the largest amounts.
 
-    The path ends before a frame with an amount below `least`.
+    `amounts` has one value per frame. The path ends before a frame with an amount below `least`.
     """
     callees: dict[int, list[int]] = {}
     for index, (caller, *_) in enumerate(frames):
@@ -49,7 +52,7 @@ def main_path(frames: Sequence[StackFrame], amounts: Sequence[float], least: flo
 
 
 def callees_of(frames: Sequence[StackFrame], start: int) -> frozenset[int]:
-    """Return a frame and all frames that it called, directly or indirectly."""
+    """Return the frame `start` and all frames that it called, directly or indirectly."""
     inside = {start}
     for index in range(start + 1, len(frames)):
         if frames[index].caller in inside:
@@ -58,7 +61,10 @@ def callees_of(frames: Sequence[StackFrame], start: int) -> frozenset[int]:
 
 
 def line_of(frames: Sequence[StackFrame], index: int) -> int:
-    """Return the index of the innermost line of user code in a stack; -1 if there is none."""
+    """Return the innermost line of user code in the stack that ends with a frame.
+
+    The line is an index into `Capture.lines`; -1 if there is none.
+    """
     while 0 <= index < len(frames):
         if frames[index].line >= 0:
             return frames[index].line

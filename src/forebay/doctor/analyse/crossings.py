@@ -1,6 +1,6 @@
-"""The crossings of a run, one by one: all of them if the run has no loop, else those outside of the loop.
+"""The crossings of a run outside of its loop, one by one.
 
-`report.transfers` has the transfers of the loop, as means per step.
+Without a loop, these are all crossings. `report.transfers` has the transfers of the loop, as means per step.
 """
 
 import re
@@ -25,10 +25,10 @@ __all__ = [
     "total_consecutive",
 ]
 
-MAX_LISTED = 10_000  # crossings that a report lists one by one; it sums up the others by line
+MAX_LISTED = 10_000  # crossings that a report lists one by one; it adds up all further crossings by line
 TO_DEVICE, TO_HOST, WITHIN_DEVICES = "host to device", "device to host", "device to device"
 WITHIN_HOST = "within the host"  # a conversion, or a copy by a framework that sees no device
-# The script calls these functions to copy or to wait. A crossing of any other function is a side effect.
+# Functions that a script calls in order to copy or to wait. A crossing in any other function is an implied crossing.
 _EXPLICIT_CALL = re.compile(
     r"""(?:Tensor\.(?:item|tolist|numpy|cpu|to|cuda|copy_)|Module\.(?:to|cuda|cpu)
         |torch\.(?:tensor|as_tensor|from_numpy|asarray)
@@ -45,10 +45,10 @@ _NUMPY_CALL = re.compile(r"np\.(?:as)?array\((?:tensor|array)\)")
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """One transfer, or one wait for the device."""
+    """One transfer, one move between devices, or one wait for the device."""
 
     kind: str  # upload, download, move or sync
-    direction: str | None  # one of the constants of this module; None for a wait
+    direction: str | None  # TO_DEVICE, TO_HOST, WITHIN_DEVICES or WITHIN_HOST; None for a wait
     api: str
     line: Line | None
     is_implied: bool  # a side effect of a call with another purpose, such as an operation with a NumPy argument
@@ -58,13 +58,13 @@ class Crossing:
 
     @property
     def call(self) -> tuple[str, str | None, str, Line | None, bool]:
-        """The first five fields, which are the same for all crossings of one call on one line."""
+        """The fields that are equal for all crossings of one call on one line."""
         return self.kind, self.direction, self.api, self.line, self.is_implied
 
 
 @dataclass(frozen=True, slots=True)
 class CrossingTotal:
-    """Some crossings of one call on one line."""
+    """The sum of some crossings of one call on one line."""
 
     kind: str
     direction: str | None
@@ -77,7 +77,7 @@ class CrossingTotal:
 
 
 def crossings_of(view: CaptureView) -> list[Crossing]:
-    """Return the crossings in order of time, without those of the loop if there is one."""
+    """Return the crossings outside of the loop in order of time; all without a loop."""
     events = [event for event in view.capture.events if _is_crossing(event)]
     if view.steps is not None:
         events = list(_events_outside_loop(view, view.steps, events))
@@ -86,12 +86,12 @@ def crossings_of(view: CaptureView) -> list[Crossing]:
 
 
 def split_crossings(crossings: list[Crossing], max_listed: int) -> tuple[list[Crossing], list[CrossingTotal]]:
-    """Return the first `most` crossings, and the totals of the others by call and line, most bytes first."""
+    """Return the first `max_listed` crossings, and the totals of all further crossings."""
     return crossings[:max_listed], total_by_line(crossings[max_listed:])
 
 
 def total_by_line(crossings: Iterable[Crossing]) -> list[CrossingTotal]:
-    """Return the totals by call and line, most bytes first."""
+    """Return the totals of crossings by call and line, most bytes first."""
     groups: dict[tuple[str, str | None, str, Line | None, bool], list[Crossing]] = {}
     for each in crossings:
         groups.setdefault(each.call, []).append(each)
@@ -99,7 +99,10 @@ def total_by_line(crossings: Iterable[Crossing]) -> list[CrossingTotal]:
 
 
 def total_consecutive(crossings: Iterable[Crossing]) -> list[tuple[Crossing, CrossingTotal]]:
-    """Add up consecutive crossings of the same call and line. Return each total with its first crossing."""
+    """Add up consecutive crossings of the same call and line.
+
+    Return pairs of the first crossing and the total, in the order of the crossings.
+    """
     groups = [list(group) for _, group in groupby(crossings, key=lambda each: each.call)]
     return [(group[0], _add_up(group)) for group in groups]
 
@@ -122,8 +125,8 @@ def _is_crossing(event: LedgerEvent) -> bool:
 def _start_of_run(capture: Capture) -> int:
     """Return when the run started, in nanoseconds.
 
-    Captures of Forebay 0.1 do not store this time. If they have no loop, their window starts with the run. If they have
-    one, the window starts later, and the first event is the best estimate.
+    Captures of Forebay 0.1 do not store this time. Without a loop, their window starts with the run. With a loop, the
+    window starts after the warm-up, so the first event is the best estimate.
     """
     if capture.started is not None:
         return capture.started
@@ -132,12 +135,12 @@ def _start_of_run(capture: Capture) -> int:
 
 
 def _events_outside_loop(view: CaptureView, steps: Steps, events: Iterable[LedgerEvent]) -> Iterator[LedgerEvent]:
-    """Yield the events that belong to no step, not even to a step of the warm-up.
+    """Yield the events that belong to no step, not even to one of the warm-up.
 
-    A call site of the loop may also run before or after the loop, for example in a function that the loop and other
-    code call. Anchor events end steps. So the last n events of a call site before the first anchor event belong to the
-    first step, where n is the mean number of its events per step. The first n events after the last anchor event belong
-    to a step that did not end.
+    A call site of the loop may also run before or after the loop, for example in a function that other code calls too.
+    Let n be the mean number of its events per step. Each anchor event ends a step. So the last n events of a call site
+    before the first anchor event belong to the first step. The first n events after the last anchor event belong to a
+    step that did not end.
     """
     ends = [event.end for event in view.capture.events if event.site == steps.anchor]
     first, last = min(ends, default=steps.start), max(ends, default=steps.end)
@@ -181,7 +184,10 @@ _DIRECTIONS = {  # whether the source is a device, and whether the target is one
 
 
 def _direction(view: CaptureView, event: LedgerEvent) -> str | None:
-    """Return the direction; None for a wait. If no device is known, assume the GPU if there is one."""
+    """Return the direction of a transfer; None for a wait.
+
+    If the event does not name the device, assume that the array is on a GPU if a framework sees one.
+    """
     detail = event.detail or {}
     if event.kind == EventKind.SYNC:
         return None
@@ -193,7 +199,7 @@ def _direction(view: CaptureView, event: LedgerEvent) -> str | None:
 
 
 def _is_explicit(api: str, line: Line | None) -> bool:
-    """Whether the script calls a function that copies or waits.
+    """Whether the script calls a function whose purpose is to copy or to wait.
 
     The hooks may record any NumPy function that converts its argument, such as `np.mean(tensor)`, as `np.asarray`. So a
     NumPy conversion is explicit only if the source line contains `array(`.

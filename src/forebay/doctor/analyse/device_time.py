@@ -1,4 +1,4 @@
-"""The time of selected device operations, and their source line. A mask selects operations of a `DeviceView`."""
+"""Time and source line of selected device operations. A mask selects operations of a `DeviceView`."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ COLLECTIVE = re.compile(r"^nccl", re.IGNORECASE)  # kernels in which several dev
 
 
 def mask_kernels_named(device_view: DeviceView, matches: Callable[[str], object]) -> Any:
-    """Return a mask of the kernels whose name matches."""
+    """Return a mask of the kernels for whose name `matches` returns a true value."""
     name_indices = [index for index, name in enumerate(device_view.names) if name and matches(name)]
     return device_view.is_kernel & np.isin(device_view.operations["name"], name_indices)
 
@@ -33,19 +33,19 @@ def mask_kernels_named(device_view: DeviceView, matches: Callable[[str], object]
 def seconds_per_step(device_view: DeviceView, times: Intervals) -> float:
     """Return the total length of the intervals in seconds, per step that the device executed.
 
-    The device executed fewer steps than the capture recorded if the loop ran ahead.
+    If the loop ran ahead, the device executed fewer steps than the recorded ones.
     """
     return times.length / 1e9 / device_view.steps_done
 
 
 def main_line(view: CaptureView, device_view: DeviceView, mask: Any) -> Line | None:
-    """Return the line whose operations in the mask take the longest; None if unknown."""
+    """Return the line whose operations in the mask take most time; None if unknown."""
     line_index = _longest_label(device_view, device_view.lines, mask)
     return None if line_index is None else view.line(line_index)
 
 
 def main_kernel(device_view: DeviceView, mask: Any) -> str:
-    """Return the name of the kernel in the mask that takes the longest in total. "" if the mask is empty."""
+    """Return the name of the kernels in the mask that take most time, or ""."""
     name_index = _longest_label(device_view, device_view.operations["name"].astype(np.int64), mask)
     return device_view.names[name_index] if name_index is not None else ""
 
@@ -61,9 +61,9 @@ def count_threads(operations: Any) -> Any:
 
 
 def _longest_label(device_view: DeviceView, labels: Any, mask: Any) -> int | None:
-    """Return the label whose operations in the mask take the longest.
+    """Return the label of the operations in the mask that take most time.
 
-    Return None if the mask is empty. `labels` has one entry per operation.
+    Return None if the mask is empty. `labels` has one integer per operation.
     """
     selected = device_view.operations[mask]
     if not len(selected):

@@ -1,11 +1,11 @@
 """The device view: copies, kernels and idle time in the recorded steps, for the rules.
 
-How a rule reads the device view of a CaptureView `view`:
+A rule reads the device view of a CaptureView `view` like this:
 
     device_view = view.device
     if device_view is not None:
-        for copies in device_view.copies: ...      # by line and direction: copies, bytes and kind of memory
-        for idle in device_view.idle_times: ...    # by cause and line: seconds per step in which the device was idle
+        for copies in device_view.copies: ...      # copies of one line and direction: number, bytes, kind of memory
+        for idle in device_view.idle_times: ...    # one cause and line: seconds per step in which the device was idle
         device_view.kernels_per_step, device_view.busy_share, device_view.coverage("host to device")
 """
 
@@ -33,15 +33,15 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 __all__ = ["DeviceView", "build_device_view", "find_period"]
 
 MIN_STEPS = 2  # complete steps; with fewer there is no device view
-MAX_SWITCH_NS = 2_000  # nanoseconds; after an operation, the device starts the next queued operation within this time
+MAX_SWITCH_NS = 2_000  # nanoseconds within which the device starts a queued operation after the previous one
 BOUND_SHARE = 0.9  # of the recorded time; if the device is busy for this share, it determines the step time
 LAG_SHARE = 0.97  # of the operations that the recorded steps queue; if fewer ran, the device lags behind the loop
-WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer is incomplete
-# Times the median step. Measured first steps took 10 and 18 times the median step if the recording started in them,
-# and otherwise at most 4 times the median step.
+WHOLE_STEP_SHARE = 0.9  # of the number of operations of the median step; a step with fewer is incomplete
+# Times the median step; a longer first step is removed. If the recording started in a first step, it took 10 and 18
+# times the median step in two measurements. Other first steps took at most 4 times the median step.
 LONG_FIRST_STEP = 8.0
-MAX_COMPARED_OPERATIONS = 20_000  # in the search for the period
-EQUAL_SHARE = 0.97  # of the operations must repeat; some steps do extra work, for example to print
+MAX_COMPARED_OPERATIONS = 20_000  # limits the time of the search for the period
+EQUAL_SHARE = 0.97  # of the operations must repeat; the others are extra work of some steps, for example to print
 DIRECTIONS: dict[int, str] = {
     CopyKind.HOST_TO_DEVICE: "host to device",
     CopyKind.DEVICE_TO_HOST: "device to host",
@@ -53,15 +53,15 @@ KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRA
 
 @dataclass(frozen=True, slots=True)
 class CopyGroup:
-    """Copies of one line with the same direction, kind of memory and kind of call. Numbers are means per step."""
+    """Copies of one line with equal direction, kind of memory and kind of call."""
 
     line: int  # index into the capture's lines; -1 if unknown
-    direction: str  # host to device, device to host, device to device, or elsewhere
-    pageable: bool  # the host side is pageable memory
-    asynchronous: bool  # an asynchronous call made the copy; with pageable memory the call waits anyway
-    per_step: float  # number of copies
-    nbytes: float
-    seconds: float  # time in which the device copies
+    direction: str  # a value of DIRECTIONS, or "elsewhere"
+    pageable: bool  # whether the host side is pageable memory
+    asynchronous: bool  # whether an asynchronous call made the copy; with pageable memory the call waits anyway
+    per_step: float  # number of copies per step
+    nbytes: float  # bytes per step
+    seconds: float  # time per step in which the device copies
 
 
 class DeviceView:
@@ -69,8 +69,8 @@ class DeviceView:
 
     `edges` are times in nanoseconds: the start of each step, and the end of the last. `thread` is the loop's thread.
     Arrays of records have the dtype RECORD. `call_of`, `event_of`, `lines`, `is_kernel` and `is_pageable` have one
-    entry per operation. `calls` are the CUDA calls of all threads, except calls that only allocate or free memory. They
-    include calls before these steps, because the operations of such calls may run in these steps.
+    entry per operation. `calls` are the CUDA calls of all threads, except calls that only allocate or free memory.
+    Calls before these steps are included, because operations that they queued may run in these steps.
     """
 
     def __init__(self, capture: Capture, edges: Any, thread: int) -> None:
@@ -95,12 +95,12 @@ class DeviceView:
 
     @cached_property
     def operations(self) -> Any:
-        """Kernels, graphs, memsets and copies."""
+        """The records of kernels, graphs, memsets and copies."""
         return self._records[np.isin(self._records["kind"], (*KERNELS, RecordKind.MEMCPY))]
 
     @cached_property
     def syncs(self) -> Any:
-        """Waits of the host for the device, and of streams for other streams."""
+        """The waits of the host for the device, and of streams for other streams."""
         return self._records[self._records["kind"] == RecordKind.SYNCHRONIZATION]
 
     @cached_property
@@ -110,7 +110,7 @@ class DeviceView:
 
     @cached_property
     def call_starts(self) -> Any:
-        """When the call of each operation started; without a recorded call, when the operation started."""
+        """When the call of each operation started, or the operation itself without a call."""
         operation_starts = self.operations["start"].astype(np.int64)
         call_starts = self.calls["start"].astype(np.int64)
         if not len(call_starts):
@@ -119,7 +119,7 @@ class DeviceView:
 
     @cached_property
     def is_whole_step(self) -> Any:
-        """For each step, whether it queued at least WHOLE_STEP_SHARE of the recorded operations of the median step."""
+        """Mask of the steps that queued at least WHOLE_STEP_SHARE of the median number of operations."""
         counts = np.diff(np.searchsorted(np.sort(self.call_starts), self.edges))
         return counts >= WHOLE_STEP_SHARE * np.median(counts)
 
@@ -146,7 +146,7 @@ class DeviceView:
 
     @property
     def kernels(self) -> Any:
-        """Kernels, graphs and memsets; `name` is an index into `names`."""
+        """The records of kernels, graphs and memsets; their `name` is an index into `names`."""
         return self.operations[self.is_kernel]
 
     @property
@@ -180,14 +180,14 @@ class DeviceView:
 
     @property
     def busy_seconds(self) -> float:
-        """The seconds per step that the device needs: its operations and the switches between them.
+        """The seconds per step that the device needs for operations and for switches between them.
 
         Copies from or to pageable memory are excluded, because they wait for the host.
         """
         busy = self.intervals_of(~self.is_pageable)
         gaps = busy.starts[1:] - busy.ends[:-1]
         switches = gaps[gaps <= MAX_SWITCH_NS]
-        # A longer gap is idle time plus one switch, so every gap counts as one median switch.
+        # A longer gap contains one switch and idle time. So each gap, short or long, counts as one median switch.
         switch_ns = float(np.median(switches)) * len(gaps) if len(switches) else 0.0
         return (busy.length + switch_ns) / 1e9 / len(self)
 
@@ -202,12 +202,12 @@ class DeviceView:
 
     @property
     def steps_done(self) -> float:
-        """The number of steps that the device executed. Less than `len(self)` if the loop ran ahead."""
+        """The number of steps that the device executed; below `len(self)` if it lags behind."""
         return min(float(len(self)), len(self.operations) / self.period) if self.period else float(len(self))
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device executes work of earlier steps, and no recorded CUDA call shows which step queued it."""
+        """Whether the device lags behind, and no recorded call shows which step queued its work."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0
@@ -216,7 +216,7 @@ class DeviceView:
 
     @cached_property
     def bound_seconds(self) -> float:
-        """The step time if the device determines it: the seconds after which the operations repeat. Otherwise 0."""
+        """The seconds after which operations repeat, if the device determines the step time; else 0."""
         starts, period = self.operations["start"].astype(np.int64), self.period
         if not period or self.busy_share < BOUND_SHARE or len(starts) <= period:
             return 0.0
@@ -224,14 +224,14 @@ class DeviceView:
 
     @cached_property
     def copies(self) -> tuple[CopyGroup, ...]:
-        """Copies by line, direction, kind of memory and kind of call; longest first."""
+        """The groups of copies in these steps, longest first."""
         return _group_copies(self.operations, self.lines, np.flatnonzero(~self.is_kernel), len(self))
 
     @cached_property
     def idle_times(self) -> tuple[IdleTime, ...]:
-        """Idle time of the device by cause and line, longest first."""
+        """The idle time of the device by cause and line, longest first."""
         gaps = self.busy_intervals.gaps_between(int(self.edges[0]), int(self.edges[-1]))
-        # The calls of all threads count, because the loop may wait for another thread that queues work.
+        # Use the calls of all threads, because the loop may wait for another thread that queues work.
         queueing_calls = self.calls[np.unique(self.call_of[self.call_of >= 0])]
         launching = launching_intervals(
             queueing_calls["start"].astype(np.int64), queueing_calls["end"].astype(np.int64)
@@ -249,14 +249,14 @@ class DeviceView:
 
     @property
     def _queued(self) -> Intervals:
-        """When an operation was queued: from CALL_LATENCY_NS after the end of its recorded call until its start."""
+        """When operations were queued: from CALL_LATENCY_NS after their calls until their starts."""
         has_call = self.call_of >= 0
         queued_at = self.calls["end"][self.call_of[has_call]] if len(self.calls) else self.operations["start"][has_call]
         return Intervals(queued_at.astype(np.int64) + CALL_LATENCY_NS, self.operations["start"][has_call])
 
     @cached_property
     def upload_preparations(self) -> dict[int, Intervals]:
-        """By line, when the host prepared uploads: from the start of the upload event to the start of its copy."""
+        """For each line, the times from the start of an upload event to its copy."""
         lines: dict[int, list[tuple[int, int]]] = {}
         for index in np.flatnonzero(self._mask_copies("host to device") & (self.event_of >= 0)).tolist():
             event = self.events[self.event_of[index]]
@@ -265,7 +265,7 @@ class DeviceView:
         return {line: Intervals(*zip(*preparations, strict=True)) for line, preparations in lines.items()}
 
     def intervals_of(self, mask: Any) -> Intervals:
-        """Return when the operations of the mask ran, inside the recorded steps."""
+        """Return when the operations in the mask ran, clipped to the recorded steps."""
         selected, first, last = self.operations[mask], self.edges[0], self.edges[-1]
         return Intervals(*(selected[name].astype(np.int64).clip(first, last) for name in ("start", "end")))
 
@@ -284,10 +284,11 @@ def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | Non
 
 
 def find_period(operations: Any, expected: float) -> int:
-    """Return the number of operations after which their sequence repeats. 0 if it does not repeat.
+    """Return the number of operations after which their sequence repeats, or 0.
 
-    `expected` is the mean number of recorded operations per step. The result is the period nearest to `expected`,
-    between 0.8 and 3 times `expected`. It is larger than `expected` if the device lags behind the loop.
+    `expected` is the mean number of recorded operations per step. The result is the period nearest to `expected`, from
+    0.8 to 3 times `expected`. If the device lags behind the loop, the period is larger than `expected`, because fewer
+    operations ran than the steps queued.
     """
     compared = operations[:MAX_COMPARED_OPERATIONS]
     signatures = np.stack(
@@ -304,10 +305,10 @@ def find_period(operations: Any, expected: float) -> int:
 
 
 def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
-    """Return the edges without a long first step, in which the recording started, and without incomplete last steps.
+    """Return the edges without a long first step and without incomplete last steps.
 
-    Return no edges if nothing ran on the device. A step is incomplete if fewer than WHOLE_STEP_SHARE of the operations
-    of the median step ran in it.
+    A first step is long if the recording started in it. A step is incomplete if fewer than WHOLE_STEP_SHARE of the
+    operations of the median step ran in it. Return no edges if nothing ran on the device.
     """
     durations = np.diff(edges)
     if durations[0] > LONG_FIRST_STEP * np.median(durations) and len(durations) > MIN_STEPS:
@@ -320,16 +321,16 @@ def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
 
 
 def _events_around(events: Sequence[LedgerEvent], start: int, end: int) -> list[LedgerEvent]:
-    """Return the events from `start` to `end`, and in a period of the same length before `start`.
+    """Return the events from `start` to `end`, and those shortly before `start`.
 
-    A copy may start long after its event.
+    Their copies may run after `start`. The time before `start` is as long as that from `start` to `end`.
     """
     before = start - (end - start)
     return [event for event in events if event.end > before and event.start < end]
 
 
 def _group_copies(operations: Any, lines: Any, indices: Any, steps: int) -> tuple[CopyGroup, ...]:
-    """Group the copies at these indices of `operations`; return the longest group first."""
+    """Return the groups of the copies at these indices of `operations`, longest first."""
     groups: dict[tuple[int, str, bool, bool], list[int]] = {}
     for index in indices.tolist():
         groups.setdefault(_group_key(operations[index], int(lines[index])), []).append(index)

@@ -1,4 +1,4 @@
-"""Growth of the step time during a run, and the line that grows."""
+"""Growth of the step time during a run, and the line whose time grows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,48 +11,48 @@ from forebay.doctor.model.step_history import StepBlock, StepHistory
 
 __all__ = ["Drift", "GrowingLine", "find_drift", "find_growing_line"]
 
-PARTS = 4  # number of equal parts into which a run is divided
-MIN_RISES = 2  # of the three changes from one part to the next must be rises; other work may disturb one part
-MIN_BLOCKS = 6  # of steps; fewer blocks do not show whether the growth is steady
-MIN_GROWTH = 0.2  # share of the step time in the first part, by which the step time must grow during the run
-MIN_PART_OF_GROWTH = 0.1  # share of the whole growth; with less growth from one part to the next, this is no rise
+PARTS = 4  # equal parts into which a run is divided
+MIN_RISES = 2  # of the three changes from one part to the next must be rises; other programs may disturb one part
+MIN_BLOCKS = 6  # blocks of steps; fewer do not show whether the growth is steady
+MIN_GROWTH = 0.2  # of the step time in the first part: least growth of the step time during the run
+MIN_PART_OF_GROWTH = 0.1  # of the whole growth: least growth from one part to the next that counts as a rise
 MIN_ORDERED = 0.8  # share of all pairs of blocks in which the later block must have the longer steps
 MAX_JUMP_ERROR = 0.5  # of the squared error of a straight line; if one jump has less, it explains the step times better
 MIN_SHARE_OF_GROWTH = 0.6  # of the growth must belong to one line; else the machine or all lines became slower
-MIN_SHARE_OF_FIRST = 0.5  # of the first step of the history: a first step of the loop that takes less is not plausible
-SIGNIFICANCE = 2.5  # standard deviations by which the share of a line must grow at least
-MIN_SHARE_GROWTH = 0.05  # share of all samples by which the share of a line must grow at least
+MIN_SHARE_OF_FIRST = 0.5  # of a step at the start of the history; `find_drift` extrapolates to no shorter first step
+SIGNIFICANCE = 2.5  # standard deviations; least growth of the share of a line
+MIN_SHARE_GROWTH = 0.05  # share of all samples; least growth of the share of a line
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
     """Steps that become longer during a run."""
 
-    first_seconds: float  # step time at the start of the loop, before the growth; extrapolated from the history
+    first_seconds: float  # step time at the start of the loop, extrapolated from the step history
     last_seconds: float  # step time at the end of the history
-    mean_seconds: float  # step time of the history on average
-    steps: int  # of the history
+    mean_seconds: float  # mean step time of the history
+    steps: int  # number of steps in the history
 
     @property
     def seconds_per_step(self) -> float:
-        """The cost of the growth: the mean step time, less that of the first steps."""
+        """The cost of the growth: the mean step time minus the first step time."""
         return max(0.0, self.mean_seconds - self.first_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class GrowingLine:
-    """The line that grows. Times are seconds per step."""
+    """The line whose time grows. Times are seconds per step."""
 
     line: int  # index into `Capture.lines`
-    function: str  # innermost function of a library that grows; empty if unknown
+    function: str  # innermost function of a library whose time grows; empty if unknown
     first_seconds: float
     last_seconds: float
 
 
 def find_drift(blocks: Sequence[StepBlock], steps_before: int = 0) -> Drift | None:
-    """Return the growth of the step time; None if it does not grow, or not steadily.
+    """Return the growth of the step time; None if it does not grow steadily.
 
-    `steps_before` is the number of steps of the loop before the history.
+    `blocks` are those of the step history. `steps_before` is the number of steps of the loop before the history.
     """
     usual = [block.usual for block in _whole_blocks(blocks)]
     if len(usual) < MIN_BLOCKS:
@@ -74,19 +74,19 @@ def find_drift(blocks: Sequence[StepBlock], steps_before: int = 0) -> Drift | No
 
 
 def _robust_line(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median slope of all pairs of values, and the median height of a line with this slope at the start.
+    """Return slope and initial height of a straight line through the values.
 
-    Single disturbed values do not change the line (Theil-Sen estimator). The start is half a block before the first
-    value, which is the median of its block.
+    The slope is the median slope of all pairs of values, so single disturbed values do not change the line (Theil-Sen
+    estimator). Each value is the median of a block of steps, so the start is half a block before the first value.
     """
     slope = median((later - earlier) / (j - i) for (i, earlier), (j, later) in combinations(enumerate(values), 2))
     return slope, median(value - slope * (at + 0.5) for at, value in enumerate(values))
 
 
 def _is_one_jump(values: Sequence[float]) -> bool:
-    """Whether two constants have a much smaller squared error than a straight line.
+    """Whether one jump between two constants describes the values much better than a straight line.
 
-    One constant describes the values before a jump, the other one the values after it.
+    The constants are the mean of the values before the jump and the mean of those after it. The squared errors decide.
     """
     split_error = min(_squared_error(values[:at]) + _squared_error(values[at:]) for at in range(1, len(values)))
     slope, intercept = linear_regression(range(len(values)), values)
@@ -101,24 +101,24 @@ def _squared_error(values: Sequence[float]) -> float:
 
 
 def find_growing_line(history: StepHistory, drift: Drift) -> GrowingLine | None:
-    """Return the innermost line that takes most of the growth; None if all lines grow, or none enough.
+    """Return the innermost line that causes most of the growth; None if there is none.
 
-    If the machine becomes slower, all lines keep their share of the samples. So the share of the line must grow.
+    The line's share of the samples must grow. If the machine becomes slower, all lines keep their shares.
     """
     frames, blocks = history.frames, _whole_blocks(history.blocks)
     third = max(1, len(blocks) // 3)
     first, last = _Profile.of(history, blocks[:third]), _Profile.of(history, blocks[-third:])
     growths = [last.growth_since(first, index) for index in range(len(frames))]
     least = MIN_SHARE_OF_GROWTH * (last.seconds - first.seconds)
-    # A frame comes after its caller, so the first frame that grows is the outermost one. The frames around it, such as
-    # the call of the training function, take all samples, so their share does not grow.
+    # A frame comes after its caller, so the first frame that grows is the outermost frame with this property. Its
+    # callers, such as the call of the training function, have all samples, so their share does not grow.
     outermost = next((index for index, growth in enumerate(growths) if growth >= least > 0), -1)
     frame = main_path(frames, growths, least, outermost)[-1] if outermost >= 0 else -1
     line = line_of(frames, frame)
     if line < 0:
         return None
-    # The profiles cover the first and the last third of the run. The line takes less at the start and more at the end,
-    # but the other lines take about the same time.
+    # The profiles cover the first and the last third of the run. At the very start the line takes less time than in the
+    # first third, and at the very end more than in the last third. All other lines take about the same time.
     first_others, last_others = (part.seconds * (1 - part.shares[frame]) for part in (first, last))
     first_seconds = min(first.shares[frame] * first.seconds, max(0.0, drift.first_seconds - first_others))
     last_seconds = max(last.shares[frame] * last.seconds, drift.last_seconds - last_others)
@@ -127,11 +127,11 @@ def find_growing_line(history: StepHistory, drift: Drift) -> GrowingLine | None:
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """The samples of a part of the run."""
+    """The step time and the samples of a part of the run."""
 
     seconds: float  # usual step time
     count: int  # number of samples
-    shares: list[float]  # of each frame, its callees included
+    shares: list[float]  # share of the samples that each frame and its callees have
 
     @classmethod
     def of(cls, history: StepHistory, blocks: Sequence[StepBlock]) -> "_Profile":
@@ -140,7 +140,10 @@ class _Profile:
         return cls(seconds, sum(count for _, count in samples), share_by_frame(history.frames, samples))
 
     def growth_since(self, first: "_Profile", frame: int) -> float:
-        """Return the seconds per step by which a frame has grown; 0.0 if chance explains the growth of its share."""
+        """Return the seconds per step by which a frame has grown since `first`.
+
+        Return 0.0 if chance explains the growth of its share.
+        """
         before, after = first.shares[frame], self.shares[frame]
         if not first.count or not self.count:
             return 0.0
@@ -151,7 +154,7 @@ class _Profile:
 
 
 def _whole_blocks(blocks: Sequence[StepBlock]) -> Sequence[StepBlock]:
-    """Return the blocks without the last one, if it has fewer steps than the others."""
+    """Return the blocks without the last one if it has fewer steps than the first."""
     return blocks[:-1] if len(blocks) > 1 and blocks[-1].steps < blocks[0].steps else blocks
 
 

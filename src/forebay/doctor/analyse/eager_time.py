@@ -1,4 +1,7 @@
-"""The time of steps in which Python calls operations one by one: the overhead of the calls, and the computation."""
+"""The time of eager steps, in which Python calls operations one by one.
+
+It consists of the overhead of the calls, of computation, and of other Python code.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +14,12 @@ from forebay.doctor.model.events import PYTHON_CODE
 
 __all__ = ["EagerTime", "eager_time"]
 
-MIN_SMALL = 20  # operations on small tensors in the profiled steps; with fewer, the overhead of a call is unknown
+MIN_SMALL = 20  # operations on small tensors in the profiled steps; fewer do not show the overhead of a call
 
 
 @dataclass(frozen=True, slots=True)
 class EagerTime:
-    """The parts of an unprofiled step. All times are seconds per step."""
+    """The parts of an unprofiled eager step. All times are seconds per step."""
 
     operations: float  # number of operations per step
     seconds: float  # in functions of the framework, including the operations that they run
@@ -30,11 +33,11 @@ class EagerTime:
 
 
 def eager_time(view: CaptureView, sites: Sequence[CallSite]) -> EagerTime | None:
-    """Return the time of steps with these OPS sites; None with too few samples of the stack.
+    """Return the time of steps with these OPS sites; None if samples are too few.
 
-    A sample belongs to the framework in two cases: its line was calling a function of a framework, or its function is
-    unknown and its line is the line of an OPS site. The framework's share of all sampled time is also its share of the
-    time outside of recorded calls.
+    A sample belongs to the framework in two cases: its line was calling a function of a framework, or its line is the
+    line of an OPS site and was calling no known function. The time outside of recorded calls is divided in the same
+    ratio as the time of the samples.
     """
     samples = unrecorded_samples(view)
     total = sum(sample.nanoseconds for sample in samples)
@@ -52,10 +55,10 @@ def eager_time(view: CaptureView, sites: Sequence[CallSite]) -> EagerTime | None
 
 
 def _computing(view: CaptureView, sites: Sequence[CallSite], max_seconds: float) -> float | None:
-    """Return the seconds per step in which operations compute, at most `max_seconds`; None if unknown.
+    """Return the seconds per step in which operations compute; None if unknown.
 
     Assume that an operation on small tensors takes only the overhead of its call. Any other operation takes the same
-    overhead, and computes for the rest of its time.
+    overhead, and computes for the rest of its time. The result is at most `max_seconds`.
     """
     assert view.steps is not None
     small = sum(sum(filter(None, site.values("small"))) for site in sites)

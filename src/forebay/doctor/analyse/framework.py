@@ -1,4 +1,4 @@
-"""The framework of a call, the location of its data, and whether it runs asynchronously."""
+"""The framework of a call, its data, and whether the call runs asynchronously."""
 
 import re
 from functools import lru_cache
@@ -22,22 +22,22 @@ __all__ = [
     "pieces_per_call",
 ]
 
-MIN_PIECES = 2  # per call; a call with fewer joins nothing
+MIN_PIECES = 2  # arrays per call; a call with fewer joins nothing
 
-# Functions of these packages compute, or call functions that do.
+# Packages whose functions compute, or call functions that compute.
 _FRAMEWORK_PACKAGES = frozenset(
     {"torch", "torchvision", "tensorflow", "keras", "jax", "jaxlib", "flax", "optax", "haiku", "equinox", "cupy"}
     | {"lightning", "pytorch_lightning", "transformers", "accelerate", "forebay"}
 )
 
-# Modules of Flax NNX that call compiled functions with the arrays of modules.
+# Start of the names of functions of Flax NNX that take modules apart into arrays, or build modules from arrays.
 _NNX_TRAVERSALS = ("flax.nnx.transforms.compilation.", "flax.nnx.graph", "flax.nnx.extract.", "flax.nnx.statelib.")
 
-# Kinds of events that show which framework uses the batches. Uploads count too, because the hooks do not record all
+# Kinds of events that show which framework uses the batches. Uploads are included, because the hooks do not record all
 # operations of PyTorch and TensorFlow.
 _COMPUTING_KINDS = (EventKind.STEP, EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS, EventKind.UPLOAD)
 
-# First part of an API name -> framework.
+# API name up to the first dot, parenthesis or space -> framework.
 _FRAMEWORK_PREFIXES = {
     "tf": "tensorflow",
     "tensorflow": "tensorflow",
@@ -61,8 +61,8 @@ _PYTHON_TYPES = frozenset({"list", "tuple", "float", "int", "bool", "dict", "obj
 def framework_of(view: CaptureView, api: str) -> str:
     """Return the framework of a call by its API name.
 
-    If the name is unknown, or begins with `Tensor` although PyTorch is not loaded, return the first framework that the
-    script has loaded. If the script has loaded none, return "numpy" for an unknown name.
+    If the name is unknown, or begins with `Tensor` although the script has not loaded PyTorch, return the first
+    framework that the script has loaded. If the script has loaded none, return "numpy" for an unknown name.
     """
     prefix = re.split(r"[.( ]", api, maxsplit=1)[0]
     loaded = list(view.frameworks)
@@ -75,8 +75,8 @@ def framework_of(view: CaptureView, api: str) -> str:
 def feed_framework(view: CaptureView, api: str) -> str:
     """Return the framework to which a Forebay feed should hand its batches.
 
-    This is Keras if `fit` runs the loop. It is JAX or CuPy if the loop computes only with this framework, even if its
-    loader belongs to another framework. Else it is the framework of the call.
+    Return Keras if `fit` runs the loop. Return JAX or CuPy if the loop computes only with this framework, even if its
+    loader belongs to another framework. Otherwise return the framework of the call `api`.
     """
     is_keras_loop = any(
         framework_of(view, site.api) == "keras" for site in view.sites_of(EventKind.STEP, EventKind.INPUT)
@@ -89,9 +89,9 @@ def feed_framework(view: CaptureView, api: str) -> str:
 
 
 def array_framework(view: CaptureView, api: str) -> str:
-    """Return the framework of the arrays.
+    """Return the framework whose arrays a call uses.
 
-    Keras has no arrays of its own. For Keras, return its backend. Captures of 0.1 do not name the backend: for them,
+    For Keras, which has no arrays of its own, return its backend. Captures of 0.1 do not name the backend. For them,
     return the first loaded framework.
     """
     framework = framework_of(view, api)
@@ -106,15 +106,15 @@ def is_device(name: object) -> bool:
 
 
 def is_on_device(site: CallSite) -> bool:
-    """Whether a call of this site used an array on a device."""
+    """Whether at least one call of this site used an array on a device."""
     return any(is_device(name) for name in site.values("device"))
 
 
 def is_asynchronous(view: CaptureView, site: CallSite) -> bool:
-    """Whether the framework computes asynchronously here, so that reading a value waits.
+    """Whether the framework of a call site computes asynchronously, so that reading a value waits.
 
-    On the CPU, PyTorch and TensorFlow compute the value before the call returns. If no call of the site recorded its
-    device, assume a GPU if there is one.
+    JAX and CuPy always do. PyTorch and TensorFlow do on a GPU; on the CPU, they compute the value before the call
+    returns. If no event of the site names its device, assume a GPU if a framework sees one.
     """
     if is_on_device(site) or framework_of(view, site.api) in ("jax", "cupy"):
         return True
@@ -127,27 +127,30 @@ def is_framework_function(name: str) -> bool:
 
 
 def is_module_traversal(name: str) -> bool:
-    """Whether a sampled function of Flax NNX takes modules apart for a compiled call, or puts them together again."""
+    """Whether a sampled function of Flax NNX converts modules to arrays or back.
+
+    NNX does this for each compiled call.
+    """
     return name.startswith(_NNX_TRAVERSALS)
 
 
 def is_python_data(site: CallSite) -> bool:
-    """Whether the data consists of Python objects, such as lists of numbers."""
+    """Whether a call of this site converts Python objects, such as lists of numbers."""
     return any(str(kind) in _PYTHON_TYPES for kind in site.values("from_dtype"))
 
 
 def pieces_per_call(site: CallSite) -> float:
-    """Return the mean number of NumPy arrays that a call joins; 0 if it converts one array."""
+    """Return the mean number of NumPy arrays that a call joins, or 0."""
     return sum(filter(None, site.values("pieces"))) / len(site.events) if site.events else 0.0
 
 
 def is_copy(site: CallSite) -> bool:
-    """Whether the call copies data instead of creating a view. If unknown, assume a copy."""
+    """Whether a call copies data instead of creating a view. If unknown, assume a copy."""
     return any(site.values("copied")) or not site.values("copied")
 
 
 @lru_cache(maxsize=64)
 def dtype_bits(dtype: str | None) -> tuple[str, int] | None:
-    """Return family and bits of a dtype, such as ("float", 64) for `torch.float64`. None if unknown."""
+    """Return family and bits of a dtype: ("float", 64) for `torch.float64`; None if unknown."""
     match = re.search(r"(bfloat|float|uint|int|complex)(\d+)", dtype or "")
     return (match[1], int(match[2])) if match else None

@@ -1,4 +1,4 @@
-"""NVML readings of each GPU while the loop ran, remarks about problems, and whether the script uses a GPU."""
+"""NVML readings of each GPU during the loop, and remarks about problems of a GPU."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from forebay.doctor.model.formatting import format_percent
 
 __all__ = ["Gauges", "gauge_remarks", "leaves_gpu_unused", "read_gauges"]
 
-MIN_SHARE = 0.2  # of the samples; a clock that was limited in fewer samples gets no remark
+MIN_SHARE = 0.2  # share of the readings; a clock that was limited in fewer readings gets no remark
 LOW_CLOCK_SHARE = 0.95  # of `Gauges.most_clock_mhz`; a lower mean is a low clock
-# Share of the time. A GPU that is busy for less is idle: it slows its clock and its link down to save power. So it
-# gets no remarks.
+# Share of the time. A GPU that is busy for less time is idle. It gets no remarks, because an idle GPU slows its clock
+# and its link down to save power.
 IDLE_SHARE = 0.02
 
-SATURATED_SHARE = 0.8  # of the link bandwidth; a link with more load gets a remark
+SATURATED_SHARE = 0.8  # share of the link bandwidth; a link with more load gets a remark
 # PCIe generation -> bandwidth of one lane in one direction.
 _LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.98e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
 
-# NVML bit -> reason why the clock is limited. Reasons that do not slow work down are omitted.
+# Bit in NVML's mask of reasons that limit the clock -> its text. Reasons that do not slow work down are omitted.
 _CLOCK_LIMITS = {
     0x2: "manually set clocks",
     0x4: "the power limit",
@@ -34,32 +34,33 @@ _CLOCK_LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """Readings of one GPU while the loop ran: means unless noted; None if not reported.
+    """NVML's readings of one GPU during the loop.
 
-    The fields `most_*` and `total_nbytes` are limits of the hardware or its settings, not readings. The names of the
-    fields are also keys of the JSON report.
+    Fields without a comment are means. A field is None if NVML does not report its value. The fields `most_*` and
+    `total_nbytes` are limits of the hardware or its settings, not readings. The names of the fields are also keys of
+    the JSON report.
     """
 
     name: str
-    samples: int  # number of samples
-    busy: float | None  # share of the time in which a kernel ran
+    samples: int  # number of readings
+    busy: float | None  # mean share of the time in which a kernel ran
     clock_mhz: float | None
     most_clock_mhz: int | None
-    held_back: tuple[tuple[str, float], ...]  # reason that limited the clock, share of the samples; largest share first
+    held_back: tuple[tuple[str, float], ...]  # reasons that limited the clock, with their shares of the readings
     link_generation: int | None  # the highest reading, because an idle link slows down
     most_link_generation: int | None
-    link_width: int | None  # PCIe lanes, the highest reading
+    link_width: int | None  # number of PCIe lanes; the highest reading
     most_link_width: int | None
     received_bytes_per_second: float | None
     sent_bytes_per_second: float | None
     watts: float | None
     most_watts: float | None
-    used_nbytes: int | None  # by all processes, the highest reading
+    used_nbytes: int | None  # by all processes; the highest reading
     total_nbytes: int | None
 
 
 def read_gauges(view: CaptureView) -> tuple[Gauges, ...]:
-    """Return the gauges of each sampled GPU; empty if no framework sees a GPU."""
+    """Return the readings of each GPU; empty if no framework sees a GPU."""
     if not view.has_gpu:
         return ()
     readings: list[dict[str, Any]] = view.capture.facts.get("gauges") or []
@@ -79,7 +80,7 @@ def leaves_gpu_unused(view: CaptureView) -> bool:
 
 
 def gauge_remarks(gauges: Gauges) -> Iterator[str]:
-    """Yield remarks about a limited clock, a slow link or a full link. An idle GPU gets none."""
+    """Yield remarks about a busy GPU's limited clock, slow link or full link."""
     if gauges.busy is not None and gauges.busy <= IDLE_SHARE:
         return
     for reason, share in gauges.held_back[:1]:
@@ -103,7 +104,7 @@ def _is_clock_low(gauges: Gauges) -> bool:
 
 
 def _link_load(gauges: Gauges) -> float:
-    """Return the share of the link bandwidth that the busier direction used; 0 if unknown."""
+    """Return the share of the link bandwidth that the busier direction uses; 0 if unknown."""
     bandwidth = _LANE_BYTES_PER_SECOND.get(gauges.link_generation or 0, 0.0) * (gauges.link_width or 0)
     bytes_per_second = max(gauges.received_bytes_per_second or 0.0, gauges.sent_bytes_per_second or 0.0)
     return bytes_per_second / bandwidth if bandwidth else 0.0
@@ -114,7 +115,7 @@ def _is_below(value: int | None, maximum: int | None) -> bool:
 
 
 def _samples_in_loop(view: CaptureView, samples: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the samples since the start of the profiled window; if none, all samples."""
+    """Return the readings since the start of the window, or all if there are none."""
     return [sample for sample in samples if sample["at"] >= view.capture.window.start] or samples
 
 
@@ -140,7 +141,7 @@ def _make_gauges(gpu: dict[str, Any], samples: Sequence[dict[str, Any]]) -> Gaug
 
 
 def _clock_limit_shares(samples: Sequence[dict[str, Any]]) -> tuple[tuple[str, float], ...]:
-    """Return each reason that limited the clock, with its share of the samples; largest first."""
+    """Return pairs: a reason that limited the clock, and its share of readings; largest first."""
     bit_masks = [sample["held_back"] for sample in samples if sample["held_back"] is not None]
     reason_masks = dict.fromkeys(_CLOCK_LIMITS.values(), 0)
     for bit, reason in _CLOCK_LIMITS.items():

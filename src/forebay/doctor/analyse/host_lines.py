@@ -1,7 +1,6 @@
-"""Host time of each line of the script, estimated from samples.
+"""Host time of each line of the script, estimated from host samples.
 
-For a script with a loop, this is the time per step outside of recorded calls. Without a loop, it is the time of the
-whole run.
+With a loop, this is the time per step outside of recorded calls. Without a loop, it is the time in the whole run.
 """
 
 from collections import Counter, defaultdict
@@ -26,17 +25,14 @@ __all__ = [
     "unrecorded_samples",
 ]
 
-MIN_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
-ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of other steps of the loop count too
+MIN_SAMPLES = 20  # of all lines together; fewer are not enough for an estimate per line
+ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of all steps of the loop are used
 MIN_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
 
 
 @dataclass(frozen=True, slots=True)
 class HostLine:
-    """The host time of one line of the script.
-
-    With a loop, the time per step outside of recorded calls; without one, the time in the whole run.
-    """
+    """The host time of one line of the script, per step or in the run."""
 
     line: Line
     seconds: float
@@ -44,7 +40,7 @@ class HostLine:
 
     @property
     def function(self) -> str:
-        """The function that takes most of the time; empty if unknown."""
+        """The name of the function that takes most of the time; "" if unknown."""
         return self.functions[0][0]
 
 
@@ -52,8 +48,8 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     """Return the lines of the loop's thread with their seconds per step, longest first.
 
     The result is empty if there are too few samples. The seconds add up to less than `unexplained_seconds` for two
-    reasons: some samples have no line of the script, and `trusted_share` reduces the time of each line. The reduction
-    is largest for lines with few samples. If the profiled steps have few samples, samples of other steps count too.
+    reasons: some samples have no line of the script, and `trusted_share` reduces the time of each line, most for lines
+    with few samples. If the profiled steps have few samples, the result uses samples of all steps of the loop.
     """
     samples = unrecorded_samples(view)
     seconds = loop_seconds(view, samples)
@@ -66,11 +62,11 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
 
 
 def loop_seconds(view: CaptureView, samples: Sequence[HostSample]) -> Mapping[int, Mapping[str, float]]:
-    """Return the seconds per step of each line and function, from the samples of all steps of the loop.
+    """Return the seconds per step by line and function, from all steps of the loop.
 
-    The result is empty if `samples`, which are those of the profiled steps, are enough on their own, or if the samples
-    of all steps are too few. On a busy machine the sampler often comes late, so one of few samples may stand for many
-    steps.
+    The result is empty if `samples`, those of the profiled steps, are enough for an estimate. On a busy machine, the
+    sampler is often late, so each sample stands for a long time, and a few samples are not enough. The result is also
+    empty if all steps together have too few samples.
     """
     if view.steps is None or len(samples) >= ENOUGH_SAMPLES:
         return {}
@@ -78,10 +74,11 @@ def loop_seconds(view: CaptureView, samples: Sequence[HostSample]) -> Mapping[in
 
 
 def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
-    """Return the lines of a script that has no loop, each with its seconds in the run, longest first.
+    """Return the lines of a script without a loop, longest first.
 
-    The result is empty if the script has a loop, or if there are too few samples. The lines are those of the thread
-    with the most sampled time. Their seconds add up to at most the duration of the run.
+    The seconds of a line are those in the whole run. They add up to at most the duration of the run, because all lines
+    are those of one thread: the thread with the most sampled time. The result is empty if the script has a loop, or if
+    there are too few samples.
     """
     nanoseconds = Counter[int]()  # by thread
     for sample in view.capture.samples:
@@ -98,7 +95,7 @@ def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
 def _lines_with_trusted_time(
     view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float
 ) -> Iterator[HostLine]:
-    """Yield the lines of these samples, with their times reduced by `trusted_share`."""
+    """Yield the lines of these samples; multiply the time of each line by its `trusted_share`."""
     counts = Counter(view.line(sample.line) for sample in samples)
     for each in _group_by_line(view, samples, seconds_per_ns):
         share = trusted_share(counts[each.line])
@@ -129,12 +126,15 @@ def _sorted_lines(view: CaptureView, functions: Mapping[int, Mapping[str, float]
 
 
 def lines_inside(view: CaptureView, events: Iterable[LedgerEvent]) -> tuple[HostLine, ...]:
-    """Return the lines that threads execute during these events, longest first. Their seconds are those of the run."""
+    """Return the lines that threads execute during these events, longest first.
+
+    The seconds of a line are those in the whole run.
+    """
     return _group_by_line(view, samples_inside(view, events), 1e-9)
 
 
 def samples_inside(view: CaptureView, events: Iterable[LedgerEvent]) -> list[HostSample]:
-    """Return the samples of these events, each on the thread of its event."""
+    """Return the samples that were taken during these events on the threads of the events."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by thread
     for event in events:
         spans[event.thread].append((event.start, event.end))

@@ -1,9 +1,10 @@
 """Attribution of the device's idle time to the events of the loop at that time.
 
-A gap is a time in which the device is idle. If a gap starts while the loop waits for the device, the wait also causes
-the part of the gap after the wait: without the wait, the loop would have queued more work. Events with other causes in
-this part still count for their own causes. All other idle time counts as launching, as Python, or as idle: an operation
-was queued but had not started.
+A gap is a time in which the device is idle. Each moment of a gap gets the cause of the loop's event at this moment. If
+a gap starts while the loop waits for the device, the wait also causes the rest of the gap: without the wait, the loop
+would have queued more work. Only events with another cause in the rest of the gap keep their own cause. Moments without
+any of these causes count as launching, as Python, or as idle, which means that an operation was queued but had not
+started.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,21 +28,22 @@ __all__ = [
     "launching_intervals",
 ]
 
-# Cause of idle time -> kinds of events. If several causes apply at once, the first one counts.
+# Cause of idle time -> kinds of events. If events of several causes overlap, the first of these causes counts.
 CAUSES: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
-    "building again": frozenset({EventKind.BUILD}),  # in steps after the warm-up, so usually not for the first time
+    # Steps after the warm-up usually do not build an object for the first time.
+    "building again": frozenset({EventKind.BUILD}),
     "waiting for input": frozenset({EventKind.INPUT}),
-    # In a move, the framework copies an array to the device that runs an operation, which may be the CPU.
+    # A move copies an array to the device that runs an operation, which may be the CPU.
     "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
 }
 LAUNCHING = "launching"  # the host launches operations, or prepares the next launch
-PYTHON = "Python"  # none of the other causes
+PYTHON = "Python"  # no other cause applies
 IDLE = "idle"  # an operation was queued but had not started
 READ_BACK_CAUSE, UPLOAD_CAUSE = "device to host", "host to device"  # keys of CAUSES
-MAX_LAUNCH_NS = 200_000  # between two launches, shorter times count as launching and longer times as Python
-CALL_LATENCY_NS = 10_000  # longest time from the end of a call to the start of its operation, if the device is idle
+MAX_LAUNCH_NS = 200_000  # nanoseconds; less time between two launches counts as launching, more time as Python
+CALL_LATENCY_NS = 10_000  # nanoseconds within which an idle device starts an operation after the end of its call
 # Kinds of events that launch operations.
 LAUNCHES = frozenset({EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS})
 
@@ -53,31 +55,32 @@ class IdleTime:
     cause: str  # a key of CAUSES, LAUNCHING, PYTHON or IDLE
     line: int  # index into the capture's lines; -1 if unknown
     seconds: float
-    per_step: float  # number of gaps, or parts of gaps, with this cause
+    per_step: float  # number of gaps, or parts of gaps, with this cause and line
 
 
 @dataclass(frozen=True, slots=True)
 class QueueActivity:
     """When the host prepared and queued operations."""
 
-    launching: Intervals  # when the host launched operations, one closely after the other
+    launching: Intervals  # when the host launched operations with at most MAX_LAUNCH_NS between two launches
     queued: Intervals  # when an operation was queued and had not started
-    upload_preparations: Mapping[int, Intervals]  # by line: when the host prepared data for an upload
+    upload_preparations: Mapping[int, Intervals]  # line -> when the host prepared its data for an upload
 
 
 def attribute_idle(
     gaps: Intervals, loop_events: Sequence[LedgerEvent], steps: int, activity: QueueActivity
 ) -> tuple[IdleTime, ...]:
-    """Attribute every moment of the gaps to exactly one cause. Return the longest idle time first.
+    """Attribute every moment of the gaps to one cause; return the longest first.
 
-    `gaps` are the idle times of the device. `loop_events` are the events of the loop's thread.
+    `gaps` are the times in which the device is idle. `loop_events` are the events of the loop's thread.
     """
     candidates = [
         (cause, line, intervals)
         for cause, kinds in CAUSES.items()
         for line, intervals in _intervals_by_line(loop_events, kinds).items()
     ]
-    # Upload preparations come before read-backs, and after the other keys of CAUSES.
+    # Each moment gets the first candidate that contains it. Upload preparations come before read-backs, and after the
+    # other keys of CAUSES.
     first_read_back = sum(cause != READ_BACK_CAUSE for cause, _, _ in candidates)
     candidates[first_read_back:first_read_back] = [
         (UPLOAD_CAUSE, line, intervals) for line, intervals in activity.upload_preparations.items()
@@ -102,20 +105,21 @@ def attribute_idle(
 def launching_intervals(starts: Any, ends: Any) -> Intervals:
     """Return when launching calls ran, including the short times between two calls.
 
-    The calls are sorted by time. In a short time between two calls, the framework prepares the next operation.
+    `starts` and `ends` are those of the calls, sorted by time. In a short time between two calls, the framework
+    prepares the next operation.
     """
     previous_ends = np.concatenate([starts[:1], np.maximum.accumulate(ends)[:-1]])
     return Intervals(np.where(starts - previous_ends < MAX_LAUNCH_NS, np.minimum(previous_ends, starts), starts), ends)
 
 
 def _short_gaps(gaps: Intervals) -> Intervals:
-    """Return the short gaps, which launches cause. Used if CUDA calls were not recorded."""
+    """Return the short gaps. Without recorded CUDA calls, they count as launching."""
     is_short = gaps.ends - gaps.starts < MAX_LAUNCH_NS
     return Intervals(gaps.starts[is_short], gaps.ends[is_short])
 
 
 def _intervals_by_line(events: Sequence[LedgerEvent], kinds: frozenset[str]) -> dict[int, Intervals]:
-    """Return by line the times of the events of these kinds."""
+    """Return for each line the times of its events of these kinds."""
     lines: dict[int, list[LedgerEvent]] = {}
     for event in events:
         if event.kind in kinds:
@@ -127,7 +131,7 @@ def _intervals_by_line(events: Sequence[LedgerEvent], kinds: frozenset[str]) -> 
 
 
 def _gaps_after_waits(gaps: Intervals, events: Sequence[LedgerEvent]) -> dict[int, Intervals]:
-    """Return by line the gaps, in full, that started while the loop waited for the device."""
+    """Return for each line the whole gaps that started in its waits for the device."""
     gaps_by_line = {}
     for line, waits in _intervals_by_line(events, CAUSES[READ_BACK_CAUSE]).items():
         starts_in_wait: Any = waits.contains(gaps.starts)

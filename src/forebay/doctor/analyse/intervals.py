@@ -1,4 +1,4 @@
-"""Sets of time intervals, stored as sorted arrays."""
+"""Sets of time intervals, stored as sorted arrays of starts and ends."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class Intervals:
         return np.maximum(0, self._length_until(ends) - self._length_until(starts))
 
     def contains(self, times: Any) -> Any:
-        """Return a mask of the times that are inside an interval. The end of an interval is outside."""
+        """Return a mask of the times inside an interval. Its end is outside."""
         times = np.asarray(times, np.int64)
         index = np.searchsorted(self.starts, times, "right") - 1
         return (index >= 0) & (times < self.ends[index]) if len(self) else np.zeros(len(times), bool)
@@ -75,7 +75,7 @@ class Intervals:
 
 
 def find_innermost(starts: Any, ends: Any, times: Any) -> Any:
-    """Return the index of the innermost interval that contains each time; -1 for none.
+    """Return for each time the index of the innermost interval that contains it, or -1.
 
     The intervals are sorted by start and may be nested.
     """
@@ -89,7 +89,7 @@ def find_innermost(starts: Any, ends: Any, times: Any) -> Any:
 
 
 def _find_parents(starts: Any, ends: Any) -> Any:
-    """Return the index of the innermost interval that encloses each interval; -1 for none."""
+    """Return for each interval the index of the innermost interval around it, or -1."""
     parents = np.full(len(starts), -1, np.int64)
     enclosing: list[int] = []  # indices of the intervals that enclose the current one, outermost first
     for index, end in enumerate(ends.tolist()):

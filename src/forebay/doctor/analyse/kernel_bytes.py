@@ -1,9 +1,9 @@
-"""Estimates of the bytes that a kernel reads and writes, from its name and its number of threads.
+"""Estimates of the bytes that a kernel reads and writes, from its name.
 
 The names of some kernels show how many array elements ("numbers") a thread handles, and how many arrays it reads and
-writes. So the estimate needs no counters of the hardware. It is an upper limit: the last block may be partly empty, and
-an array may be smaller than the others. Other kernels have no estimate: reductions, normalisations, and kernels of
-TensorFlow, whose names show neither.
+writes. So the estimate needs no hardware counters. It is an upper limit: the last block may be partly empty, and one
+array may be smaller than the rest. The names of reductions, of normalisations and of TensorFlow's kernels show neither
+number, so these kernels have no estimate. Kernels with an estimate:
 
     PyTorch  vectorized_elementwise_kernel, unrolled_elementwise_kernel, elementwise_kernel (ATen/native/cuda);
              multi_tensor_apply_kernel, whose blocks handle CHUNK_NUMBERS numbers each
@@ -15,12 +15,12 @@ from functools import lru_cache
 
 __all__ = ["arrays_of_foreach", "bytes_per_block"]
 
-CHUNK_NUMBERS = 65_536  # per block of multi_tensor_apply_kernel
-NUMBERS_PER_THREAD = 8  # of vectorized_elementwise_kernel since VECTORIZED_SINCE; 16 for numbers of one byte
-VECTORIZED_SINCE = (2, 7)  # version of PyTorch; in earlier versions, these kernels have no estimate
-THREADS = 128  # per block of PyTorch's elementwise kernels
+CHUNK_NUMBERS = 65_536  # numbers of each array that a block of multi_tensor_apply_kernel handles
+NUMBERS_PER_THREAD = 8  # of vectorized_elementwise_kernel since VECTORIZED_SINCE; twice as many numbers of one byte
+VECTORIZED_SINCE = (2, 7)  # version of PyTorch; for earlier versions, this kernel has no estimate
+THREADS = 128  # threads per block of PyTorch's elementwise kernels
 
-# Patterns of mangled names. The groups are template arguments.
+# Patterns of mangled C++ names. The groups are template arguments.
 # Groups: arrays.
 _VECTORIZED = re.compile(r"vectorized_elementwise_kernelILi\d+E.*St5arrayIPcLm(\d+)E")
 # Groups: arrays, numbers per thread.
@@ -45,9 +45,12 @@ _NBYTES_BY_LETTER = {"f": 4, "d": 8, "i": 4, "j": 4, "l": 8, "m": 8, "x": 8, "s"
 
 @lru_cache(maxsize=4096)
 def bytes_per_block(name: str, threads: int, torch_version: tuple[int, int] = VECTORIZED_SINCE) -> int | None:
-    """Return the bytes that a full block of a kernel reads and writes; None if the name does not show them."""
+    """Return the bytes that a full block of a kernel reads and writes, or None.
+
+    None means that the name does not show them. `threads` is the number of threads per block.
+    """
     cupy = _CUPY.search(name)
-    if cupy:  # types without a number of bits, such as `float`, are scalars
+    if cupy:  # a type without a number of bits, such as `float`, is that of a scalar, which needs no bytes
         return threads * sum(_CUPY_NUMBERS.get(number, 0) for number in cupy[1].split("_")) or None
     numbers_and_arrays = _torch_numbers(name, torch_version)
     if numbers_and_arrays is None:
@@ -57,7 +60,10 @@ def bytes_per_block(name: str, threads: int, torch_version: tuple[int, int] = VE
 
 
 def _torch_numbers(name: str, torch_version: tuple[int, int]) -> tuple[int, int] | None:
-    """Return how many numbers of each array a block handles, and how many arrays it reads or writes."""
+    """Return how many numbers of each array a block handles, and the number of arrays.
+
+    An array that the block reads and writes counts twice. Return None if the name does not show both.
+    """
     if match := _VECTORIZED.search(name):
         per_thread = 2 * NUMBERS_PER_THREAD if _number_nbytes(name) == 1 else NUMBERS_PER_THREAD
         return (THREADS * per_thread, int(match[1])) if torch_version >= VECTORIZED_SINCE else None
@@ -71,7 +77,10 @@ def _torch_numbers(name: str, torch_version: tuple[int, int]) -> tuple[int, int]
 
 
 def arrays_of_foreach(name: str) -> int:
-    """Return how many arrays a foreach kernel of PyTorch reads or writes for each tensor; 0 for other kernels."""
+    """Return how many arrays a foreach kernel of PyTorch reads or writes per tensor.
+
+    A foreach kernel handles a list of tensors. Return 0 for other kernels.
+    """
     match = _MULTI_TENSOR.search(name)
     if match is None:
         return 0
@@ -82,7 +91,7 @@ def arrays_of_foreach(name: str) -> int:
 
 
 def _count_arrays(name: str) -> int:
-    """Return the number of arrays of a functor: its arguments and its result. 0 if unknown."""
+    """Return the number of arguments and results of a functor; 0 if unknown."""
     if re.search(r"[AB]UnaryFunctor|CUDAFunctorOnSelf", name):
         return 2
     if re.search(r"BinaryFunctor|CUDAFunctor_", name):
@@ -92,7 +101,7 @@ def _count_arrays(name: str) -> int:
 
 
 def _number_nbytes(name: str) -> int:
-    """Return the bytes per number. Unknown types count as float32."""
+    """Return the bytes per number; 4 if the type is unknown, as for float32."""
     if "BFloat16" in name or "4Half" in name:
         return 2
     for pattern in (_FUNCTOR_TYPES, _LAMBDA):

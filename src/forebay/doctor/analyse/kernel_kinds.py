@@ -1,7 +1,7 @@
-"""What a kernel computes, by its name: a matrix product or convolution, or work that the device's memory limits.
+"""The kind of a kernel, such as matrix product or reduction, by its name.
 
-Names are those that the libraries compile: mangled C++ names of PyTorch, TensorFlow, Eigen, cuDNN and cuBLAS, names of
-fusions of XLA, of Triton kernels that torch.compile writes, and of CuPy's kernels.
+The names are mangled C++ names of PyTorch, TensorFlow, Eigen, cuDNN and cuBLAS, names that XLA gives its fusions, names
+of the Triton kernels that torch.compile writes, and names of CuPy's kernels.
 """
 
 import re
@@ -35,9 +35,9 @@ class KernelKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-# Kinds that read and write all their data for little arithmetic.
+# Kinds whose time depends on the memory bandwidth, because they do little arithmetic for each byte.
 MEMORY_BOUND = frozenset(KernelKind) - {KernelKind.PRODUCT, KernelKind.COLLECTIVE, KernelKind.UNKNOWN}
-# Kinds that a compiler fuses with their neighbours.
+# Kinds of kernels that a compiler fuses with the kernels before and after them.
 FUSABLE = frozenset(
     {
         KernelKind.NORMALISATION,
@@ -48,7 +48,8 @@ FUSABLE = frozenset(
     }
 )
 
-# The first pattern that matches decides. Names of fused kernels list the fused operations: their patterns come first.
+# The first pattern that matches decides. The patterns of fused kernels come first, because the name of a fused kernel
+# contains the names of its operations.
 _PATTERNS = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
@@ -79,23 +80,28 @@ _PATTERNS = tuple(
     )
 )
 _FUSED_OPTIMIZER = re.compile(r"FusedAdam|FusedSgd|fused_(adam|sgd)", re.IGNORECASE)
-# Foreach kernels that a fused optimizer does not replace: norms of gradients, their scaling, and checks for infinities.
+# Foreach kernels (one kernel for a list of tensors) that a fused optimizer does not replace: they compute norms of
+# gradients, scale gradients, or check them for infinities.
 _NO_UPDATE = re.compile(r"Norm|ForeachReduceOp|AmpKernels|BinaryOpScalarTensor", re.IGNORECASE)
 _NARROW_FLOAT = re.compile(r"BFloat16|4Half|__half|bf16|_f16|DT_HALF|float16|_hsh|_tst", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
 def kind_of_kernel(name: str) -> KernelKind:
+    """Return the kind of the kernel with this name; UNKNOWN if no pattern matches."""
     return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), KernelKind.UNKNOWN)
 
 
 def is_fused_optimizer(name: str) -> bool:
-    """Whether a kernel updates parameters and states in one pass, as with `fused=True`."""
+    """Whether a kernel belongs to an optimizer with `fused=True`, which makes one pass."""
     return bool(_FUSED_OPTIMIZER.search(name))
 
 
 def is_unfused_update(name: str) -> bool:
-    """Whether a kernel makes one of several passes over parameters and states. With `fused=True`, there is one pass."""
+    """Whether `fused=True` would replace a kernel of an optimizer.
+
+    Without `fused=True`, an optimizer updates parameters and states in several passes, with several kernels.
+    """
     is_update = kind_of_kernel(name) is KernelKind.OPTIMIZER and "multi_tensor_apply" in name
     return is_update and not is_fused_optimizer(name) and not _NO_UPDATE.search(name)
 

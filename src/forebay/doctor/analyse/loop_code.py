@@ -1,4 +1,4 @@
-"""What a loop of the script converts, slices and counts."""
+"""What the source code of a loop converts, slices and counts."""
 
 import ast
 from collections.abc import Iterator, Set
@@ -22,17 +22,17 @@ __all__ = [
     "step_loop",
 ]
 
-# Functions of frameworks that make an array of the framework from host data.
+# Names of functions that make an array of a framework from host data.
 _CONVERSIONS = frozenset(
     {"as_tensor", "asarray", "array", "constant", "convert_to_tensor", "device_put", "from_numpy", "tensor", "identity"}
     | {"FloatTensor", "LongTensor", "IntTensor", "DoubleTensor", "BoolTensor"}
 )
 # Methods of tensors that copy them to a device or to another dtype.
 _METHODS = frozenset({"to", "cuda", "float", "double", "half", "long", "pin_memory", "contiguous", "requires_grad_"})
-_MOVES = frozenset({"to", "cuda"})  # the methods that copy to a device
+_MOVES = frozenset({"to", "cuda"})  # those of _METHODS that copy to a device
 _LOCAL_SCOPES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _HOST_MODULES = frozenset({"np", "numpy", "onp"})
-# Last names of calls whose results are NumPy arrays, whatever module they belong to.
+# Functions of any module whose results are NumPy arrays, by the last part of their names.
 _HOST_RESULTS = frozenset({"load_data", "numpy", "to_numpy", "astype", "train_test_split", "to_categorical"})
 
 
@@ -45,7 +45,7 @@ class Conversion:
 
 
 def conversions_in(statement: ast.stmt) -> Iterator[Conversion]:
-    """Yield the conversions of a statement, without those inside other conversions and inside comprehensions."""
+    """Yield the outermost conversions of a statement, without those inside comprehensions."""
     inner: set[ast.AST] = set()
     for node in own_nodes(statement):
         if isinstance(node, _LOCAL_SCOPES):
@@ -57,7 +57,10 @@ def conversions_in(statement: ast.stmt) -> Iterator[Conversion]:
 
 
 def listed_conversion(statement: ast.stmt) -> tuple[ast.ListComp, Conversion] | None:
-    """Return a list comprehension that converts one element at a time, and its conversion; None if there is none."""
+    """Return a list comprehension whose element is a conversion, and this conversion.
+
+    Return None if the statement has no such list comprehension.
+    """
     for node in own_nodes(statement):
         data = _converted(node.elt) if isinstance(node, ast.ListComp) else None
         if isinstance(node, ast.ListComp) and data is not None:
@@ -66,14 +69,14 @@ def listed_conversion(statement: ast.stmt) -> tuple[ast.ListComp, Conversion] | 
 
 
 def _converted(node: ast.expr) -> ast.expr | None:
-    """Return the host data that an expression converts; None if the expression is not a conversion."""
+    """Return the host data that an expression converts; None for other expressions."""
     if not isinstance(node, ast.Call):
         return None
     name, data = last_name(node), None
     if isinstance(node.func, ast.Attribute) and name in _METHODS:
         data = node.func.value
         if name not in _MOVES and _converted(data) is None:
-            return None  # it only changes the dtype of a tensor
+            return None  # the method only changes the dtype of a tensor
     elif name in _CONVERSIONS and root_name(node.func) not in _HOST_MODULES and node.args:
         data = node.args[0]
     if data is None or isinstance(data, ast.Starred):
@@ -83,9 +86,10 @@ def _converted(node: ast.expr) -> ast.expr | None:
 
 
 def step_loop(code: ScriptCode, node: ast.AST) -> ast.For | ast.While | None:
-    """Return the innermost loop around a node. If there is none, return the only loop that calls its function.
+    """Return the innermost loop around a node, also if it calls the node's function.
 
-    Return None if no loop calls the function, or if several loops do.
+    If the node's function has no loop around the node, return the only loop that calls this function. Return None if
+    no loop calls the function, or if several loops do.
     """
     loops = code.loops_around(node)
     function = code.function_around(node)
@@ -104,21 +108,25 @@ def loaded_names(*nodes: ast.AST, without: ast.AST | None = None) -> set[str]:
 
 
 def is_invariant(expression: ast.expr, loop: ast.stmt) -> bool:
-    """Whether a loop assigns none of the names of an expression."""
+    """Whether an expression has names, and the loop assigns none of them."""
     return bool(names_in(expression)) and not names_in(expression) & stored_names(loop)
 
 
 def is_constant_conversion(part: Conversion, loop: ast.stmt) -> bool:
-    """Whether a conversion has the same result in every step. Data from a call, such as `rng.random()`, may change."""
+    """Whether a conversion has the same result in every step.
+
+    The result may change if the loop assigns a name of the conversion, or if its data comes from a call, such as
+    `rng.random()`.
+    """
     is_plain = not any(isinstance(node, ast.Call) for node in ast.walk(part.data))
     return is_plain and is_invariant(part.node, loop)
 
 
 def depends_on_lines(code: ScriptCode, statement: ast.stmt, numbers: Set[int]) -> bool:
-    """Whether the data that a statement converts depends on results of statements on these lines.
+    """Whether the data that a statement converts depends on results of these lines.
 
-    Only lines of the outermost loop around the statement count. The results may be those of the previous step: the
-    observation of an environment depends on the last action.
+    `numbers` are line numbers; only lines of the outermost loop around the statement count. The results may be those of
+    the previous step: for example, the observation of an environment depends on the last action.
     """
     loops = code.loops_around(statement)
     inside = [node for node in ast.walk(loops[-1]) if isinstance(node, ast.stmt)] if loops else []
@@ -132,24 +140,24 @@ def depends_on_lines(code: ScriptCode, statement: ast.stmt, numbers: Set[int]) -
 
 
 def _own_targets(statement: ast.stmt) -> list[ast.expr]:
-    """Return what a statement assigns, without the statements inside it."""
+    """Return the targets of a statement's own assignment, without the statements inside it."""
     if isinstance(statement, ast.Assign):
         return statement.targets
     return [statement.target] if isinstance(statement, ast.AugAssign | ast.AnnAssign | ast.For) else []
 
 
 def _last_line(statement: ast.stmt) -> int:
-    """Return the last line of a statement, or of the header of a loop."""
+    """Return the last line of a statement, or of the header of a `for` loop."""
     end = statement.iter.end_lineno if isinstance(statement, ast.For) else statement.end_lineno
     return end or statement.lineno
 
 
 @lru_cache(maxsize=64)
 def numpy_names(code: ScriptCode) -> frozenset[str]:
-    """Return the names to which the script assigns NumPy arrays, as far as the excerpt shows it."""
+    """Return the names to which the excerpt of the script assigns NumPy arrays."""
     found: set[str] = set()
     assignments = [node for node in code.statements if isinstance(node, ast.Assign) and node.value is not None]
-    for _ in range(4):  # rounds: an array may be made from another one
+    for _ in range(4):  # four rounds follow chains of assignments, such as `b = a[:10]` and `c = b / 255`
         for node in assignments:
             if is_numpy(node.value, found):
                 found |= stored_names(*node.targets)
@@ -157,7 +165,7 @@ def numpy_names(code: ScriptCode) -> frozenset[str]:
 
 
 def is_numpy(value: ast.expr, known: Set[str]) -> bool:
-    """Whether an expression is a NumPy array, if the names in `known` are NumPy arrays."""
+    """Whether an expression is a NumPy array. The names in `known` are NumPy arrays."""
     if isinstance(value, ast.Tuple):
         return all(is_numpy(element, known) for element in value.elts)
     if isinstance(value, ast.BinOp):
@@ -180,16 +188,17 @@ def sliced_arrays(expression: ast.expr) -> list[ast.Subscript]:
 
 
 def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | None] | None:
-    """Return an expression that counts the iterations of a loop, and the new header that defines its name.
+    """Return an expression for the iteration number, and a new header for the loop.
 
-    The expression is a name, or the left part of a division such as `i // 32`. The header is None if the script has a
-    counter already. Return None if the loop cannot count.
+    The expression is a name or a quotient of a name, such as `i // 32`. The new header defines the name; it is None if
+    the loop already defines it. Return None if no change of the header lets the loop count.
     """
     if isinstance(loop, ast.While):
         name = _counter_of_while(loop)
         return (name, None) if name else None
     function, target = last_name(loop.iter) if isinstance(loop.iter, ast.Call) else "", loop.target
-    changed, read = stored_names(*loop.body), loaded_names(*loop.body)  # a body may assign `_, best = x.max(1)`
+    # A body that assigns the name of the counter, as in `_, best = x.max(1)`, changes its value.
+    changed, read = stored_names(*loop.body), loaded_names(*loop.body)
     if function == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return (target.elts[0].id, None) if target.elts[0].id not in changed else None
     if function in ("range", "trange") and isinstance(target, ast.Name) and isinstance(loop.iter, ast.Call):
@@ -209,7 +218,10 @@ def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | 
 
 
 def _count_of_range(code: ScriptCode, call: ast.Call, name: str) -> str:
-    """Return the number of the iteration: the name itself, or `(i - start) // step` for a range with a step."""
+    """Return the iteration number for the loop variable `name` of a range.
+
+    This is `name`, or `(name - start) // step` if the range has a step.
+    """
     if len(call.args) < 3 or (isinstance(call.args[2], ast.Constant) and call.args[2].value == 1):
         return name
     first, step = call.args[0], call.args[2]
@@ -221,7 +233,7 @@ def _count_of_range(code: ScriptCode, call: ast.Call, name: str) -> str:
 
 
 def _counter_of_while(loop: ast.While) -> str:
-    """Return the name to which each iteration of a loop adds 1, and which the loop changes nowhere else."""
+    """Return the name that a loop changes only by adding 1, or ""."""
     for node in loop.body:
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and _is_one(node.value):
             others = stored_names(*(other for other in loop.body if other is not node))

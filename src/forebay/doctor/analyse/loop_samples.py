@@ -1,9 +1,9 @@
-"""Samples of a loop before and in its profiled steps, for steps that take too little time to be sampled often.
+"""Time of each line per step, from host samples of all steps of a loop.
 
-The sampler already runs before the profiled steps: during the warm-up, and while the hooks are off because the step
-detector waits until a call site has recurred for some seconds. Without events, it is not known which of these samples
-are inside recorded calls. So all samples of a line give its share of a step, and the time of the line's recorded calls
-in the profiled steps is subtracted from it.
+The profiled steps of a fast loop get few samples. But the sampler already runs before the profiled steps: during the
+warm-up, and while the hooks are off because the step detector waits until a call site has recurred for some seconds. No
+events show which of these early samples are inside recorded calls. So `sampled_seconds` computes the time of a line
+from all its samples, and subtracts the time of the line's recorded calls in the profiled steps.
 """
 
 from collections import defaultdict
@@ -17,9 +17,10 @@ from forebay.doctor.model.events import HostSample, LedgerEvent
 
 __all__ = ["sampled_seconds", "trusted_share"]
 
-FIRST_STEPS = 3  # of the loop; they compile functions, so their samples do not count
+FIRST_STEPS = 3  # of the loop; their samples are not used, because these steps compile functions
 # A line with n samples gets only n / (n + DOUBTED_SAMPLES) of its sampled time, because a time from few samples is
-# uncertain. So a line never gets all of the time, and no cure that removes a line predicts a step of zero seconds.
+# uncertain. This also prevents that one line gets the whole time, and that a cure which removes this line predicts a
+# step of zero seconds.
 DOUBTED_SAMPLES = 2
 
 SecondsByFunction = dict[str, float]
@@ -28,7 +29,8 @@ SecondsByFunction = dict[str, float]
 def sampled_seconds(view: CaptureView, fewest: int, fewest_of_line: int) -> dict[int, SecondsByFunction]:
     """Return the seconds per step outside of recorded calls, by line index and function.
 
-    The result is empty with fewer than `fewest` samples. It has no line with fewer than `fewest_of_line` samples.
+    The result is empty if the loop has fewer than `fewest` samples. Lines with fewer than `fewest_of_line` samples are
+    left out.
     """
     samples = _loop_samples(view)
     if len(samples) < fewest:
@@ -49,7 +51,7 @@ def sampled_seconds(view: CaptureView, fewest: int, fewest_of_line: int) -> dict
 
 
 def trusted_share(samples: int) -> float:
-    """Return the share of a line's sampled time that counts for the line (see DOUBTED_SAMPLES)."""
+    """Return the share of its sampled time that a line gets (see DOUBTED_SAMPLES)."""
     return samples / (samples + DOUBTED_SAMPLES)
 
 
@@ -65,7 +67,10 @@ def _loop_samples(view: CaptureView) -> list[HostSample]:
 
 
 def _loop_lines(view: CaptureView, sampled_lines: set[int]) -> set[int]:
-    """Return the lines that the profiled steps executed, as far as known, and those of the loop around them."""
+    """Return the lines that the profiled steps executed, and those of their loop.
+
+    Events and samples show the executed lines. The excerpt of the script, if there is one, shows the lines of the loop.
+    """
     steps = view.steps
     assert steps is not None
     executed = {event.line for site in view.sites for event in site.events[:1]} | sampled_lines | {steps.anchor[2]}
@@ -96,9 +101,10 @@ def _by_function(samples: list[HostSample], seconds_per_ns: float) -> SecondsByF
 
 
 def _subtract(seconds: SecondsByFunction, recorded: float) -> SecondsByFunction:
-    """Subtract the time of recorded calls, first from the samples without a function name.
+    """Subtract the time of recorded calls from the seconds of the functions of a line.
 
-    Samples inside of compiled functions have no name.
+    The seconds without a function name (the key "") are reduced first, because samples inside of compiled functions
+    have no name.
     """
     unnamed = min(recorded, seconds.get("", 0.0))
     named = sum(each for function, each in seconds.items() if function)
@@ -107,7 +113,7 @@ def _subtract(seconds: SecondsByFunction, recorded: float) -> SecondsByFunction:
 
 
 def _limit(seconds: dict[int, SecondsByFunction], max_seconds: float) -> dict[int, SecondsByFunction]:
-    """Scale all times down if they exceed `max_seconds` together, and omit lines without time."""
+    """Scale all times down if their sum exceeds `max_seconds`; omit lines without time."""
     total = sum(each for by_function in seconds.values() for each in by_function.values())
     factor = min(1.0, max_seconds / total) if total else 0.0
     scaled = {line: _scale(found, factor) for line, found in seconds.items()}

@@ -1,4 +1,4 @@
-"""Memory use of host and devices, arrays stored several times, and constants in graphs."""
+"""Memory use of host and devices, copies of uploaded arrays, and constants in graphs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ __all__ = [
 ]
 
 HOST, PAGE_LOCKED = "host", "page-locked"
-Places = tuple[str, ...]  # HOST, PAGE_LOCKED or device names
+Places = tuple[str, ...]  # where data is stored: HOST, PAGE_LOCKED or names of devices
 
-PYTHON_NUMBER_NBYTES = 32  # bytes per number in a list: the object (24) and its reference (8)
+PYTHON_NUMBER_NBYTES = 32  # bytes per number in a Python list: 24 of the object and 8 of the reference to it
 
 
 @dataclass(frozen=True, slots=True)
 class DataCopies:
-    """Uploaded arrays that are stored in the same places."""
+    """Uploaded arrays whose copies are in the same places."""
 
     pieces: int  # number of distinct arrays
-    nbytes: int  # of the largest array before its upload
-    places: Places  # where each array is stored at the same time; one entry per copy
-    held_nbytes: int  # of all copies of the largest array
-    different_nbytes: int  # of all arrays before their upload, each counted once
-    copied_nbytes: int  # by all uploads
+    nbytes: int  # size of the largest array before its upload
+    places: Places  # of the data of an array on the host, then of each copy that the uploads made
+    held_nbytes: int  # size of all copies of the largest array
+    different_nbytes: int  # sum of the sizes of all arrays before their upload, each counted once
+    copied_nbytes: int  # bytes that all uploads copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class GraphConstants:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLevel:
-    """The use of host, page-locked or device memory; None for values that are not reported."""
+    """The use of host, page-locked or device memory; None for values that nothing reports."""
 
-    place: str  # host, page-locked, or a device
-    framework: str | None
-    used_nbytes: int | None  # while the loop ran; page-locked memory: at the last reading
+    place: str  # HOST, PAGE_LOCKED, or the name of a device
+    framework: str | None  # the framework that reports the use; None for the host
+    used_nbytes: int | None  # while the loop ran; for page-locked memory, at the last reading
     reserved_nbytes: int | None  # memory that the framework holds, in use or for later allocations
     peak_nbytes: int | None  # highest use; `reserved_nbytes` of a device if its framework reports no peak
     total_nbytes: int | None  # size of the memory
@@ -79,7 +79,7 @@ class MemoryUsage:
 
 
 def memory_usage(view: CaptureView) -> MemoryUsage:
-    """Derive the memory usage from a capture."""
+    """Return the memory levels, data copies and graph constants of a capture."""
     return MemoryUsage((*memory_levels(view),), (*_find_data_copies(view),), (*find_graph_constants(view),))
 
 
@@ -124,13 +124,16 @@ def find_graph_constants(view: CaptureView) -> Iterator[GraphConstants]:
 
 
 def _readings(view: CaptureView) -> list[dict[str, Any]]:
-    """Return the samples of `capture.memory_samples`."""
+    """Return the readings that `capture.memory_samples` made, in order of time."""
     readings: list[dict[str, Any]] = view.capture.facts.get("memory") or []
     return readings
 
 
 def _host_levels(view: CaptureView, readings: Sequence[dict[str, Any]]) -> Iterator[MemoryLevel]:
-    """Yield the use of host and page-locked memory. Mapped files do not count, because the system can reclaim them."""
+    """Yield the use of host memory and, if there is any, of page-locked memory.
+
+    Mapped files do not count, because the operating system can take back their memory at any time.
+    """
     last = readings[-1]
     mapped = max(reading.get("mapped_nbytes") or 0 for reading in readings)
     peak, host_nbytes = last.get("host_peak_nbytes"), [reading.get("host_nbytes") or 0 for reading in readings]
@@ -145,14 +148,15 @@ def _host_levels(view: CaptureView, readings: Sequence[dict[str, Any]]) -> Itera
 def _reading_in_loop(readings: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the first entry that was read in the loop, or else the last entry.
 
-    `entries` has one entry per reading; an empty entry was not reported. A reading with `steps` is in the loop.
+    `entries` has one dict per reading; the dict is empty if nothing reported its values. A reading is in the loop if
+    its `steps` are not 0.
     """
     in_loop = [entry for reading, entry in zip(readings, entries, strict=True) if reading["steps"] and entry]
     return in_loop[0] if in_loop else entries[-1]
 
 
 def _device_reading(reading: dict[str, Any], framework: str, device: str) -> dict[str, Any]:
-    """Return the entry of a device in a reading; empty if there is none."""
+    """Return the values of a framework's device in a reading; empty if there are none."""
     entries = [entry for entry in reading["devices"] if (entry["framework"], entry["device"]) == (framework, device)]
     return entries[0] if entries else {}
 
@@ -160,8 +164,8 @@ def _device_reading(reading: dict[str, Any], framework: str, device: str) -> dic
 def _growth_per_step(points: Sequence[tuple[int, int]]) -> float:
     """Return the smallest growth per step between two consecutive readings in the loop, in bytes.
 
-    `points` are pairs of steps and used bytes. Return 0 unless there are at least three readings in the loop and the
-    use grew between all of them.
+    `points` are pairs: the number of steps before a reading, and the used bytes. Return 0 unless there are at least
+    three readings in the loop and the use grew between all of them.
     """
     in_loop = [(steps, used) for steps, used in points if steps]
     rates = [
@@ -181,7 +185,7 @@ def _gpu_memory(view: CaptureView, device: str) -> int | None:
 
 
 def _find_data_copies(view: CaptureView) -> Iterator[DataCopies]:
-    """Yield uploaded arrays, grouped by the places that store them, largest `held_nbytes` first.
+    """Yield uploaded arrays, grouped by the places of their copies, largest `held_nbytes` first.
 
     Uploads with the same fingerprint belong to one array.
     """
@@ -198,12 +202,15 @@ def _find_data_copies(view: CaptureView) -> Iterator[DataCopies]:
 
 
 def _sources(events: Sequence[LedgerEvent]) -> Places:
-    """Return the kinds of host memory that the uploads read."""
+    """Return the kinds of host memory from which these uploads read."""
     return (*sorted({PAGE_LOCKED if (event.detail or {}).get("pinned") else HOST for event in events}),)
 
 
 def _targets(events: Sequence[LedgerEvent]) -> Places:
-    """Return the place of each copy. Assume that all uploads of one call site to one target share one copy."""
+    """Return the place of each copy that the uploads of one array made.
+
+    Assume that all uploads of one call site to one device make one copy: a later upload replaces an earlier one.
+    """
     copies = {(_target(event), event.api, event.line) for event in events}
     return (*sorted(target for target, *_ in copies),)
 
@@ -226,7 +233,7 @@ def _data_copies(sources: Places, targets: Places, arrays: Sequence[Sequence[Led
 
 
 def _nbytes_before_upload(event: LedgerEvent) -> int:
-    """Return the bytes before the upload converted the data from a list or another dtype."""
+    """Return the size of the data before the upload changed its type or dtype."""
     source_dtype, target_bits = (event.detail or {}).get("from_dtype"), dtype_bits((event.detail or {}).get("dtype"))
     if source_dtype in ("list", "tuple") and target_bits:
         return event.nbytes * 8 // target_bits[1] * PYTHON_NUMBER_NBYTES

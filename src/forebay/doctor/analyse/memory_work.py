@@ -1,7 +1,7 @@
-"""The time of kernels that the memory of the device limits, and the bandwidth that they reach.
+"""The time of kernels that the device's memory limits, and the bandwidth that they reach.
 
-Bytes are estimates from names and sizes of kernels (`kernel_bytes`), or from the compiled programs of JAX, because
-counters of the hardware need privileges.
+The bytes of a kernel are an estimate from its name and its size (`kernel_bytes`), or come from the compiled program of
+JAX. The doctor does not use hardware counters, because they need privileges.
 """
 
 import re
@@ -20,26 +20,29 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 __all__ = ["MemoryWork", "find_memory_work"]
 
 MIN_NS = 5_000  # nanoseconds; neither memory nor arithmetic limits a shorter kernel
-MAX_BYTES_PER_NS = 10_000  # more than any GPU transfers; such an estimate is wrong, for example because of a cache
+MAX_BYTES_PER_NS = 10_000  # no GPU transfers more; a larger estimate is wrong, for example because a cache has the data
 MAX_THREADS, MAX_BLOCKS = 1024, 1 << 31  # per block and per kernel: limits of CUDA; a damaged record may have more
-MIN_BLOCKS = 17  # fewer blocks cannot load the memory; `low_occupancy` reports such kernels
+MIN_BLOCKS = 17  # fewer blocks do not use the whole memory bandwidth; the rule `low_occupancy` reports such kernels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryWork:
-    """Kernels, and copies inside the device, that the memory of the device limits. Times are seconds per step."""
+    """Kernels and copies inside the device whose time the device's memory limits.
 
-    mask: Any  # of the operations of the device view
+    All times are seconds per step.
+    """
+
+    mask: Any  # selects these operations in the device view
     seconds: float
     device_seconds: float  # of all work of the device
     seconds_by_kind: dict[KernelKind, float]  # longest first
     names: frozenset[str]  # of the kernels
-    known_share: float  # of the time of these operations, in operations whose bytes are known
-    bytes_per_second: float  # of the operations whose bytes are known; 0.0 if there are none
+    known_share: float  # share of `seconds` that operations with a known number of bytes take
+    bytes_per_second: float  # mean bandwidth of operations with a known number of bytes; 0.0 if there are none
 
     @property
     def share(self) -> float:
-        """The share of these operations in the time of the device."""
+        """The share of these operations in the time of all work of the device."""
         return min(1.0, self.seconds / self.device_seconds) if self.device_seconds else 0.0
 
     def seconds_of(self, *kinds: KernelKind) -> float:
@@ -84,7 +87,7 @@ def _kinds_of(device_view: DeviceView) -> Any:
 
 
 def _estimate_nbytes(view: CaptureView, device_view: DeviceView, is_copy: Any) -> Any:
-    """Return the bytes that each operation reads and writes; 0 if unknown."""
+    """Return the bytes that each operation reads and writes, or 0 if unknown."""
     operations = device_view.operations
     version = _version_of(view.capture.versions.get("torch", ""))
     blocks = count_blocks(operations)
@@ -96,7 +99,7 @@ def _estimate_nbytes(view: CaptureView, device_view: DeviceView, is_copy: Any) -
         [bytes_per_block(device_view.names[name], count, version) or 0 for name, count in keys.tolist()] or [0], float
     )
     kernel_nbytes = per_block[positions.ravel()] * blocks.clip(0, MAX_BLOCKS)
-    by_name = view.capture.facts.get("kernels") or {}  # from compiled programs of JAX: kernel -> bytes per launch
+    by_name = view.capture.facts.get("kernels") or {}  # kernel of a compiled program of JAX -> bytes per launch
     per_launch = np.array([by_name.get(name, 0) for name in device_view.names] or [0], float)
     launch_nbytes = per_launch[np.where(device_view.is_kernel, operations["name"], 0).astype(np.int64)]
     kernel_nbytes = np.where(launch_nbytes > 0, launch_nbytes, kernel_nbytes)
@@ -106,6 +109,6 @@ def _estimate_nbytes(view: CaptureView, device_view: DeviceView, is_copy: Any) -
 
 
 def _version_of(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version. An unknown version counts as (0, 0)."""
+    """Return the first two numbers of a version, or (0, 0) if it is unknown."""
     match = re.match(r"(\d{1,6})\.(\d{1,6})", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)

@@ -1,4 +1,4 @@
-"""Rare long steps of a run, and the lines that only long steps execute."""
+"""Pauses: rare long steps of a run, and the lines that only these steps execute."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from forebay.doctor.model.step_history import LongStep, StepHistory
 
 __all__ = ["Pause", "PauseLine", "find_pauses", "find_period", "usual_seconds"]
 
-MIN_OF_LINE = 2  # long steps in which a line must have been sampled
+MIN_OF_LINE = 2  # long steps that must have samples of a line; one may be a coincidence
 MIN_WITHOUT_LINE = 6  # long steps of a pause without a known line; fewer may be equally far apart by chance
 MAX_LONG_SHARE = 1 / 3  # of the steps; more long steps are not rare
 MIN_EXCLUSIVE = 0.8  # of a frame's time in long steps must be extra time, compared with the same number of usual steps
-MAX_USUAL_SHARE = 0.05  # of the time of usual steps; a frame that only long steps execute has a few stray samples there
-MIN_SHARE = 0.02  # of the time of all long steps; shorter frames have too few samples
-MIN_SHARE_OF_FIRST = 0.2  # of the time of the first line of a pause; a line of the same steps with less is left out
-MIN_SINGLE_SHARE = 0.3  # of the intervals must be one period; if a long step has no samples, an interval is doubled
+MAX_USUAL_SHARE = 0.05  # of the time of usual steps; even a frame that only long steps execute may have stray samples
+MIN_SHARE = 0.02  # of the time of all long steps; a frame with less has too few samples
+MIN_SHARE_OF_FIRST = 0.2  # of the time of the first line of a pause; further lines with less are left out
+MIN_SINGLE_SHARE = 0.3  # of the intervals must be one period; an interval is longer if a long step in it has no samples
 MIN_REGULAR_SHARE = 0.9  # of the intervals must be one or several periods
-MAX_CHANCE = 0.05  # largest probability that random intervals are multiples of one of them
-DEEP_SHARE = 0.6  # of the time of a line; `inner_line` is the innermost line below it with this share
+MAX_CHANCE = 0.05  # largest accepted probability that random intervals are multiples of one of them
+DEEP_SHARE = 0.6  # of the time of a line; `inner_line` is the innermost line that takes this share
 
 
 @dataclass(frozen=True, slots=True)
 class PauseLine:
     """A line that only long steps execute. Lines are indices into `Capture.lines`."""
 
-    line: int  # the outermost such line, usually in the loop; -1 if unknown
-    inner_line: int  # the line itself, or the line that takes most of its time
+    line: int  # the outermost line that only long steps execute, usually in the loop; -1 if unknown
+    inner_line: int  # the innermost line that takes most of the time of `line`; may be `line` itself
     share: float  # of the time of all long steps
-    shares: tuple[tuple[int, float], ...]  # frames of this line and their shares of its time
+    shares: tuple[tuple[int, float], ...]  # pairs: a frame that `line` called, and its share of the time of `line`
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class Pause:
 
     count: int
     period: int  # number of steps from one of these steps to the next; 0 if irregular
-    seconds: float  # the median of these steps
-    usual_seconds: float  # of a step: the mean of the medians of all blocks
-    seconds_per_step: float  # cost, spread over all steps
-    first_seconds: float  # the median of the first third of these steps
-    last_seconds: float  # the median of the last third
-    lines: tuple[PauseLine, ...] = ()  # most time first; empty if the steps are regular and nothing else is known
+    seconds: float  # median time of these steps
+    usual_seconds: float  # time of a usual step: the mean of the medians of all blocks
+    seconds_per_step: float  # cost of the pause, divided by the number of all steps
+    first_seconds: float  # median time of the first third of these steps
+    last_seconds: float  # median time of the last third of these steps
+    lines: tuple[PauseLine, ...] = ()  # most time first; empty if only the regularity of the steps shows their cause
 
 
 def find_pauses(history: StepHistory) -> list[Pause]:
     """Return the pauses of a run, the most expensive first.
 
-    Lines that were sampled in the same long steps belong to the same pause. Long steps without such a line are a pause
-    if they are regular; else they may be disturbances of the machine.
+    Lines with samples in the same long steps belong to the same pause. If no line takes its time only in long steps,
+    the long steps are a pause if they are regular; irregular ones may be disturbances by other programs.
     """
     if not history.long_count or history.long_count > MAX_LONG_SHARE * history.steps / history.resolution:
         return []
@@ -64,11 +64,11 @@ def find_pauses(history: StepHistory) -> list[Pause]:
 
 
 def find_period(positions: Sequence[int], resolution: int = 1) -> int:
-    """Return the number of steps from one long step to the next; 0 if they are irregular.
+    """Return the number of steps from one long step to the next; 0 if irregular.
 
     `positions` are the numbers of the long steps. Some long steps may be missing, so intervals may be multiples of the
-    period. `resolution` is the number of steps that were measured together. Long steps at random positions get a period
-    with a probability of at most MAX_CHANCE.
+    period. `resolution` is the number of steps that the history measures together. With a probability of at most
+    MAX_CHANCE, the result is not 0 for long steps at random positions.
     """
     intervals = [after - before for before, after in pairwise(positions)]
     for period in sorted(set(intervals), reverse=True):
@@ -86,7 +86,10 @@ def find_period(positions: Sequence[int], resolution: int = 1) -> int:
 
 
 def usual_seconds(history: StepHistory) -> float:
-    """Return the usual step time in seconds: the mean of the medians of all blocks; 0.0 without steps."""
+    """Return the usual step time in seconds; 0.0 without steps.
+
+    This is the mean of the medians of all blocks, weighted by their numbers of steps.
+    """
     return sum(block.usual * block.steps for block in history.blocks) / history.steps if history.steps else 0.0
 
 
@@ -95,9 +98,10 @@ def _is_multiple(interval: int, period: int, resolution: int) -> bool:
 
 
 def _group_lines(history: StepHistory) -> list[tuple[list[PauseLine], list[LongStep]]]:
-    """Return groups of lines, most time first, and the long steps of the first line of each group.
+    """Return groups of lines, each with the long steps of its first line.
 
-    A line belongs to the first group with which it shares half of its long steps.
+    The lines of a group and the groups are in the order of their times, the longest first. A line belongs to the first
+    group with which it shares half of its long steps.
     """
     groups: list[tuple[list[PauseLine], dict[int, LongStep]]] = []
     for line, line_steps in sorted(_exclusive_lines(history), key=lambda item: -item[0].share):
@@ -113,7 +117,7 @@ def _group_lines(history: StepHistory) -> list[tuple[list[PauseLine], list[LongS
 
 
 def _exclusive_lines(history: StepHistory) -> Iterable[tuple[PauseLine, dict[int, LongStep]]]:
-    """Yield the lines that only long steps execute, and their long steps by position."""
+    """Yield the lines that only long steps execute, each with its long steps by position."""
     frames = history.frames
     long_shares = share_by_frame(frames, history.long_samples)
     for frame in _exclusive_frames(history, long_shares):
@@ -121,19 +125,19 @@ def _exclusive_lines(history: StepHistory) -> Iterable[tuple[PauseLine, dict[int
         steps = {step.position: step for step in history.long_steps if not inside.isdisjoint(step.frames)}
         shares = share_by_frame(frames, [sample for sample in history.long_samples if sample[0] in inside])
         path = main_path(frames, shares, DEEP_SHARE, frame)
-        # If a library causes the pause, it may call user code, such as a callback of the script.
+        # The frame may be a function of a library that calls user code, such as a callback of the script.
         outer = next((index for index in path if frames[index].line >= 0), frame)
         inner_shares = tuple((index, shares[index]) for index in sorted(inside) if shares[index])
         yield PauseLine(line_of(frames, outer), line_of(frames, path[-1]), long_shares[frame], inner_shares), steps
 
 
 def _exclusive_frames(history: StepHistory, long_shares: Sequence[float]) -> list[int]:
-    """Return the outermost frames that take much more time in long steps than in usual steps."""
+    """Return the outermost frames that take much more time in long than in usual steps."""
     usual_samples = chain.from_iterable(block.samples for block in history.blocks)
     usual_shares = share_by_frame(history.frames, usual_samples)
-    if not any(usual_shares):  # usual steps were too short to be sampled: even the callers of the loop look exclusive
+    if not any(usual_shares):  # without samples of usual steps, even callers of the loop seem to run in long steps only
         return []
-    # The part of the time of long steps that the same number of usual steps would take.
+    # Share of the time of the long steps that the same number of usual steps would take.
     usual_part = max(0.0, 1 - history.long_excess / history.long_seconds) if history.long_seconds else 1.0
     is_exclusive = [
         usual_share <= MAX_USUAL_SHARE

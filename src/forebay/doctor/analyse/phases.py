@@ -1,8 +1,8 @@
-"""The phases of a training step that runs on the CPU: forward, backward and optimizer, from samples of the host.
+"""The phases of a training step on the CPU (forward, backward, optimizer), from samples.
 
-On the CPU, frameworks compute inside their calls, and few of these calls are recorded. So the time outside of recorded
-calls is most of the step. The sampled functions show its phases. If the device was recorded, its records show better
-parts.
+On the CPU, frameworks compute inside their calls, and the hooks record few of these calls. So most of the step is time
+outside of recorded calls. The functions of the host samples show how this time divides into phases. With device
+records, phases are not needed, because the records divide the step more precisely.
 """
 
 import re
@@ -26,14 +26,16 @@ _FUNCTIONS = {
     ),
 }
 _OTHER_WORK = re.compile(r"^torch\.(save|load|from_numpy|tensor|as_tensor|manual_seed)$|zero_grad$")
-_FORWARD_METHODS = ("forward", "call", "__call__")  # methods of layers; samples in C operators have no function
+# Methods of layers. A sample without a function that is in such a method belongs to the forward phase: samples inside
+# of operators written in C have no function.
+_FORWARD_METHODS = ("forward", "call", "__call__")
 
 
 def parts_of_step(view: CaptureView) -> dict[str, float]:
     """Return the parts of a step in seconds, as reports show them.
 
     These are `view.step_parts`. Without device records, the part REST is split into phases if samples show a backward
-    pass or an optimizer. The sum of all parts stays the same.
+    pass or an optimizer. This does not change the sum of all parts.
     """
     parts, samples = view.step_parts, unrecorded_samples(view) if view.device is None else []
     nanoseconds, counts = Counter[str](), Counter[str]()
@@ -54,7 +56,7 @@ def parts_of_step(view: CaptureView) -> dict[str, float]:
 
 
 def _phase_of(view: CaptureView, sample: HostSample) -> str:
-    """Return the phase that a sample shows; REST if it shows none."""
+    """Return the phase that a sample belongs to; REST if it belongs to none."""
     if not sample.function:
         line = view.line(sample.line)
         is_layer = line is not None and line.function.rpartition(".")[2] in _FORWARD_METHODS

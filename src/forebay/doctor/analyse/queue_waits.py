@@ -1,8 +1,8 @@
-"""Waits of uploads for computation that the loop has queued before. They are no cost of the uploads.
+"""Separates waits for queued computation from the uploads of JAX in which they occur.
 
-On the CPU, JAX computes in its own threads, and runs at most some computations at a time ahead of them. A loop that
-reads nothing back fills this queue. From then on, the next call that needs a place in it waits, whichever call this is:
-`jnp.array` of a small batch may take as long as the computation of a step.
+On the CPU, JAX computes in threads of its own, which take work from a queue of limited length. A loop that reads
+nothing back fills this queue. After that, each call that needs a place in the queue waits: `jnp.array` of a small batch
+may take as long as the computation of a step. Such a wait is not a cost of the upload.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,20 +13,21 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["QUEUE_WAIT", "separate_queue_waits"]
 
-QUEUE_WAIT = "wait for computation"  # API name of the waits
-FASTEST = 3  # the duration of an upload without a wait is that of the third-fastest one; the fastest may be an outlier
-VARIATION = 2  # times this duration; a longer upload has waited
-# A conversion on the CPU is faster than this. The excess of a longer one is a wait.
+QUEUE_WAIT = "wait for computation"  # `LedgerEvent.api` of the waits
+FASTEST = 3  # the third-fastest upload shows the duration without a wait, because the fastest one may be an outlier
+VARIATION = 2  # times the duration without a wait; a longer upload may have waited
+# An upload has waited only if it also takes longer than the slowest conversion on a CPU: SLOWEST_CALL_NS, plus the time
+# for its bytes at this rate.
 SLOWEST_BYTES_PER_SECOND = 0.5e9
-SLOWEST_CALL_NS = 1_000_000  # added to the time of the bytes
-MIN_EVENTS = 8  # uploads of equal size on one line; of fewer, the duration without a wait is unknown
-MIN_WAIT_SHARE = 0.5  # of the time of these uploads; a smaller excess may come from other programs
+SLOWEST_CALL_NS = 1_000_000  # nanoseconds
+MIN_EVENTS = 8  # uploads of equal size on one line; with fewer, the duration without a wait is unknown
+MIN_WAIT_SHARE = 0.5  # of the time of the uploads that may wait; shorter waits may come from other programs
 
 
 def separate_queue_waits(capture: Capture) -> Capture:
-    """Return a capture whose uploads end where their wait begins. Each wait becomes an event of its own.
+    """Return a capture in which each wait for the queue is a separate event.
 
-    Without JAX, or with a GPU, return the capture itself.
+    An upload that waited ends where its wait begins. Without JAX, or with a GPU, return the capture itself.
     """
     frameworks = capture.facts.get("frameworks") or {}
     has_gpu = any(facts.get("gpus") for facts in frameworks.values())
@@ -47,9 +48,10 @@ def separate_queue_waits(capture: Capture) -> Capture:
 
 
 def _groups(events: Iterable[LedgerEvent]) -> Iterator[list[tuple[int, LedgerEvent, bool]]]:
-    """Yield the uploads of each line, call and size: the index, the upload, and whether it may wait.
+    """Yield one list for all uploads with the same line, call, thread and size.
 
-    It may wait if the thread has called a compiled function since its last wait for a result.
+    An element of the list is the index of an upload, the upload, and whether it may wait. It may wait if its thread has
+    called a compiled function since the thread last waited for a result.
     """
     groups: dict[tuple[object, ...], list[tuple[int, LedgerEvent, bool]]] = {}
     has_queued: dict[int, bool] = {}  # by thread
@@ -63,7 +65,7 @@ def _groups(events: Iterable[LedgerEvent]) -> Iterator[list[tuple[int, LedgerEve
 
 
 def _own_nanoseconds(group: list[tuple[int, LedgerEvent, bool]]) -> list[tuple[int, int]]:
-    """Return the index and the own duration of each upload that has waited."""
+    """Return the index of each upload that has waited, and its nanoseconds without the wait."""
     durations = sorted(event.end - event.start for _, event, _ in group)
     if len(durations) < MIN_EVENTS:
         return []
@@ -74,5 +76,5 @@ def _own_nanoseconds(group: list[tuple[int, LedgerEvent, bool]]) -> list[tuple[i
     excess = sum(max(0, duration - longest) for _, duration in waiting)
     if excess < MIN_WAIT_SHARE * sum(duration for _, duration in waiting) or not excess:
         return []
-    # A wait leaves the usual duration, not the longest one.
+    # Without its wait, such an upload takes the usual duration.
     return [(index, usual) for index, duration in waiting if duration > longest]

@@ -1,4 +1,4 @@
-"""The excerpt of a script in a capture, parsed: which statements, loops, functions and names a line belongs to."""
+"""The parsed excerpt of a script: its statements, loops, functions and names, and edits."""
 
 import ast
 import re
@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_MAX_CHARACTERS = 2_000_000  # of an excerpt; a longer one is damaged
+_MAX_CHARACTERS = 2_000_000  # of the parsed source; a damaged capture may name a line number that needs more
 
 
 def script_code(view: CaptureView, line: Line | None) -> "ScriptCode | None":
-    """Return the code of the file that contains a line; None if the capture has no excerpt of this file."""
+    """Return the code of the file of a line; None if the capture lacks it."""
     if line is None:
         return None
     codes = _codes.setdefault(view, {})
@@ -54,7 +54,7 @@ def _parse(view: CaptureView, file: str) -> "ScriptCode | None":
 
 
 class Patch(NamedTuple):
-    """A change of a source: `text` replaces the bytes from `start` to `end`."""
+    """A change of source code: `text` replaces the bytes from `start` to `end`."""
 
     start: int
     end: int
@@ -62,7 +62,7 @@ class Patch(NamedTuple):
 
 
 class ScriptCode:
-    """A parsed source. Statements and expressions are nodes of `ast`. Raise SyntaxError if it cannot be parsed."""
+    """Parsed source code, with `ast` nodes. The constructor raises SyntaxError for invalid code."""
 
     def __init__(self, source: str) -> None:
         self.tree = parse_with_retries(lambda: ast.parse(source))
@@ -76,12 +76,12 @@ class ScriptCode:
         return self.rewrite(node)
 
     def rewrite(self, node: ast.expr | ast.stmt, *patches: Patch) -> str:
-        """Return the source text of a node, with changes."""
+        """Return the source text of a node with the changes of `patches`."""
         end = (node.end_lineno or node.lineno, node.end_col_offset or 0)
         return self._rewrite((node.lineno, node.col_offset), end, patches)
 
     def rewrite_header(self, statement: ast.stmt, *patches: Patch) -> str | None:
-        """Return the changed header of a compound statement; None if the body is on the same line."""
+        """Return the changed header of a compound statement; None with a body on its line."""
         body: list[ast.stmt] = getattr(statement, "body", [])
         if not body or body[0].lineno == statement.lineno:
             return None
@@ -94,7 +94,7 @@ class ScriptCode:
         return Patch(self._offset(node.lineno, node.col_offset), self._end(node), text)
 
     def append(self, node: ast.expr, text: str) -> Patch:
-        """Return the change that adds text after an expression, such as a call of a method."""
+        """Return the change that adds text after an expression, such as a method call."""
         return Patch(self._end(node), self._end(node), text)
 
     def set_keyword(self, call: ast.Call, name: str, value: str) -> Patch:
@@ -102,7 +102,7 @@ class ScriptCode:
         return self.set_keywords(call, {name: value})[0]
 
     def set_keywords(self, call: ast.Call, values: Mapping[str, str], *, instead_of: str = "") -> list[Patch]:
-        """Return the changes that set keyword arguments of a call, and remove the argument `instead_of`."""
+        """Return the changes that set keyword arguments of a call and remove `instead_of`."""
         present = {keyword.arg: keyword for keyword in call.keywords}
         patches = [self.replace(present[name].value, value) for name, value in values.items() if name in present]
         new = ", ".join(f"{name}={value}" for name, value in values.items() if name not in present)
@@ -115,11 +115,11 @@ class ScriptCode:
             return patches
         end = self._end(call) - 1
         ends = [*map(self._end, call.args), *map(self._end, call.keywords)]
-        rest = re.sub(rb"#.*", b"", self._source[max(ends, default=end) : end])  # after the last argument
+        rest = re.sub(rb"#.*", b"", self._source[max(ends, default=end) : end])  # the last argument may have a comma
         return [*patches, Patch(end, end, f"{', ' if ends and b',' not in rest else ''}{new}")]
 
     def remove_keyword(self, call: ast.Call, name: str) -> Patch | None:
-        """Return the change that removes a keyword argument and one comma; None if the call lacks the argument."""
+        """Return the change that removes a keyword argument and one comma, if present."""
         arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
         for index, argument in enumerate(arguments):
             if isinstance(argument, ast.keyword) and argument.arg == name:
@@ -132,7 +132,7 @@ class ScriptCode:
         return None
 
     def replace_in_lines(self, statement: ast.stmt, text: str) -> str | None:
-        """Return the lines of a statement with `text` instead of it; None if no other code is on these lines."""
+        """Return the lines of a statement with `text` instead; None without other code on them."""
         first, last = statement.lineno, statement.end_lineno or statement.lineno
         before = self._lines[first - 1][: statement.col_offset].decode().lstrip()
         after = self._lines[last - 1][statement.end_col_offset :].decode().rstrip()
@@ -175,7 +175,7 @@ class ScriptCode:
     # Places
 
     def statement_at(self, number: int) -> ast.stmt | None:
-        """Return the innermost statement of a line; None if the excerpt leaves it out."""
+        """Return the innermost statement of a line; None if the excerpt lacks the line."""
         found = None
         for node in self.statements:
             if first_line(node) <= number <= (node.end_lineno or node.lineno):
@@ -192,7 +192,7 @@ class ScriptCode:
         return next((parent for parent in self.ancestors(node) if isinstance(parent, FUNCTIONS)), None)
 
     def loops_around(self, node: ast.AST) -> list[ast.For | ast.While]:
-        """Return the loops around a node, up to its function, the innermost first."""
+        """Return the loops around a node in the same function, the innermost first."""
         loops: list[ast.For | ast.While] = [node] if isinstance(node, ast.For | ast.While) else []
         for parent in self.ancestors(node):
             if isinstance(parent, FUNCTIONS):
@@ -202,14 +202,14 @@ class ScriptCode:
         return loops
 
     def device_scope(self, node: ast.AST) -> ast.With | None:
-        """Return the innermost `with tf.device(...)` around a node."""
+        """Return the innermost `with tf.device(...)` around a node, or None."""
         for parent in self.ancestors(node):
             if isinstance(parent, ast.With) and any(last_name(item.context_expr) == "device" for item in parent.items):
                 return parent
         return None
 
     def is_alone(self, statement: ast.stmt) -> bool:
-        """Whether a statement is the only one of its block. Python refuses empty blocks."""
+        """Whether a statement is the only one of its block, which must not become empty."""
         parent = self.parents.get(statement)
         blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
         return [statement] in blocks
@@ -221,7 +221,7 @@ class ScriptCode:
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
 
     def function(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """Return the function of this name; None if the file defines none, or several."""
+        """Return the function with this name; None unless the file defines exactly one."""
         found = [node for node in self.statements if isinstance(node, FUNCTIONS) and node.name == name]
         return found[0] if len(found) == 1 else None
 
@@ -229,7 +229,7 @@ class ScriptCode:
         return next((node for node in self.statements if isinstance(node, ast.ClassDef) and node.name == name), None)
 
     def value_of(self, name: str) -> ast.expr | None:
-        """Return the expression that the script assigns to a name; None if there is none, or if there are several."""
+        """Return the only expression that the script assigns to a name, or None."""
         values = [
             node.value if {name} == stored_names(*_targets(node)) else None
             for node in self.statements
@@ -238,7 +238,7 @@ class ScriptCode:
         return values[0] if len(values) == 1 else None
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Return the calls of functions with these names after their last dot, in the order of the source."""
+        """Return the calls of functions with these last names, in the order of the source."""
         found = [node for node in self.parents if isinstance(node, ast.Call) and last_name(node.func) in names]
         return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
@@ -247,7 +247,7 @@ class ScriptCode:
         return next(parent for parent in (node, *self.ancestors(node)) if isinstance(parent, ast.stmt))
 
     def module_alias(self, module: str, default: str) -> str:
-        """Return the name under which the script imports a module."""
+        """Return the name under which the script imports a module, or `default`."""
         for node in self.statements:
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -256,7 +256,7 @@ class ScriptCode:
         return default
 
     def imported_name(self, module: str, name: str) -> str | None:
-        """Return the name that `from module import name` binds; None if the script has no such import."""
+        """Return the name that `from module import name` binds, or None without this import."""
         for node in self.statements:
             if isinstance(node, ast.ImportFrom) and node.module == module:
                 found = [alias.asname or alias.name for alias in node.names if alias.name == name]
@@ -272,7 +272,7 @@ class ScriptCode:
 
     @cached_property
     def has_main_guard(self) -> bool:
-        """Whether the script starts its work under `if __name__ == "__main__":`."""
+        """Whether the script has a block `if __name__ == "__main__":`."""
         return any(isinstance(node, ast.If) and "__name__" in names_in(node.test) for node in self.tree.body)
 
     @cached_property
@@ -291,7 +291,7 @@ def _targets(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
 
 
 def first_line(statement: ast.stmt) -> int:
-    """Return the first line of a statement, which may be that of a decorator."""
+    """Return the first line of a statement, its decorators included."""
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
 
@@ -303,7 +303,7 @@ def last_name(node: ast.AST | None) -> str:
 
 
 def root_name(node: ast.AST | None) -> str:
-    """Return the name at the start of a chain of calls, attributes and subscripts, such as `a` for `a.b()[0].c`."""
+    """Return the first name of an expression, such as `a` for `a.b()[0].c`, or ""."""
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -314,9 +314,9 @@ def names_in(*nodes: ast.AST) -> set[str]:
 
 
 def stored_names(*nodes: ast.AST) -> set[str]:
-    """Return the names that statements assign or change, also inside of loops and blocks.
+    """Return the names that nodes assign, change or delete, also inside of loops and blocks.
 
-    Names inside comprehensions and lambdas do not count, because they are local there.
+    Names that comprehensions and lambdas define do not count, because they are local there.
     """
     found: set[str] = set()
     pending = list(nodes)
@@ -333,7 +333,7 @@ def stored_names(*nodes: ast.AST) -> set[str]:
 
 
 def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yield the expressions of a statement from the outside in, without those of the statements inside it."""
+    """Yield the nodes of a statement, outer ones first, without statements inside it."""
     pending = list(_expressions(ast.iter_child_nodes(statement)))
     while pending:
         node = pending.pop(0)
