@@ -1,4 +1,8 @@
-"""Edits for loops that get each batch from a function of the script, as in `x, y = get_batch("train")`."""
+"""Edits for loops that get each batch from a function of the script.
+
+For example, the loop contains `x, y = get_batch("train")`. Each edit function returns an empty list if the code at line
+`number` has a form for which it knows no edit.
+"""
 
 import ast
 import builtins
@@ -16,10 +20,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def prefetch_call(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that let a thread make the next batch during the step; empty if they do not apply.
+    """Return the edits that let a thread make the next batch during the step.
 
-    Line `number` is in the function that makes a batch, or in one that it calls. The batch must not depend on what the
-    loop assigns.
+    Line `number` is in the function that makes a batch, or in a function that this one calls. The batch must not depend
+    on what the loop assigns.
     """
     found = [each for each in code.statements if isinstance(each, ast.Assign) and _makes_batch(code, each, number)]
     if len(found) != 1 or not isinstance(found[0], ast.Assign) or not isinstance(found[0].value, ast.Call):
@@ -47,7 +51,10 @@ def prefetch_call(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def _makes_batch(code: ScriptCode, statement: ast.Assign, number: int) -> bool:
-    """Whether a loop calls a function here that executes line `number`, and that needs nothing of the loop."""
+    """Whether a statement of a loop gets a batch that a thread could make earlier.
+
+    It must call a function of the script that executes line `number` and uses nothing that the loop changes.
+    """
     loops, call = code.loops_around(statement), statement.value
     if not loops or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         return False
@@ -60,14 +67,14 @@ def _makes_batch(code: ScriptCode, statement: ast.Assign, number: int) -> bool:
     )
     is_lazy = any(isinstance(argument, ast.Starred) for argument in call.args) or makes_generator(function)
     changed = stored_names(loops[-1]) | _called_objects(code, loops[-1], lines)
-    has_context = code.device_scope(statement) is not None  # another thread does not have it
+    has_context = code.device_scope(statement) is not None  # `with tf.device(...)` holds for one thread only
     return number in lines and not is_lazy and not has_context and not used & changed
 
 
 def _called_objects(code: ScriptCode, loop: ast.stmt, lines: Collection[int] = ()) -> set[str]:
-    """Return the objects that a loop may change: those that it calls, or whose methods it calls, except on `lines`.
+    """Return the names of objects that a loop may change by calls, except on `lines`.
 
-    For example, `buffer.append(row)` changes `buffer`. Modules, builtins and functions of the script do not count.
+    For example, `buffer.append(row)` may change `buffer`. Modules, builtins and functions of the script do not count.
     """
     executed = executed_lines(code, [loop]).difference(lines)
     calls = [node for node in code.parents if isinstance(node, ast.Call) and node.lineno in executed]
@@ -78,7 +85,7 @@ def _called_objects(code: ScriptCode, loop: ast.stmt, lines: Collection[int] = (
 
 
 def _free_names(function: Function) -> set[str]:
-    """Return the names that a function reads from outside."""
+    """Return the names of other scopes that a function uses."""
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
     parameters = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
     shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
@@ -87,10 +94,10 @@ def _free_names(function: Function) -> set[str]:
 
 
 def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
-    """Return the edits that convert slices of a list as slices of one array; empty if they do not apply.
+    """Return the edits that stack slices of an array instead of slices of a list.
 
-    The statement converts a list of slices, such as `[data[i : i + n] for i in starts]`. Each slice may be copied by
-    `list(...)` or by a comprehension that converts its numbers.
+    The statement at line `number` converts a list of slices, such as `[data[i : i + n] for i in starts]`. It may copy
+    each slice by `list(...)`, or by a comprehension that converts its numbers.
     """
     statement = code.statement_at(number)
     function = code.function_around(statement) if statement is not None else None
@@ -120,7 +127,10 @@ def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
 
 
 def _slice_of(node: ast.expr) -> ast.Subscript | None:
-    """Return the slice that an expression copies, such as `data[a:b]` in `[int(value) for value in data[a:b]]`."""
+    """Return the slice that an expression copies; None if it copies no slice.
+
+    For example, the slice of `[int(value) for value in data[a:b]]` is `data[a:b]`.
+    """
     if isinstance(node, ast.Call) and last_name(node) in ("list", "tuple") and len(node.args) == 1:
         return _slice_of(node.args[0])
     if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:

@@ -1,7 +1,8 @@
 """The rule for functions that `torch.compile` splits into several graphs.
 
-At a graph break, the compiled function returns to Python: a print, a value that is read back, a branch on a tensor, a
-call that the compiler does not know. Kernels are not fused across a break, and the host launches each graph separately.
+At a graph break, the compiled function returns to Python, for example to print, to read a value back, to branch on a
+tensor, or to call a function that the compiler does not know. The compiler fuses no kernels across a break, and the
+host launches each graph separately.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from forebay.doctor.rules.wording import location
 
 __all__ = ["examine"]
 
-MAX_NAMED = 3  # breaks in the evidence
+MAX_NAMED = 3  # graph breaks that the evidence names
 _CODE = (
     'TORCH_LOGS="graph_breaks" python train.py   # shows each break with its reason\n'
     "torch.compile(step, fullgraph=True)         # raises an error at the first break\n"
@@ -24,7 +25,10 @@ _CODE = (
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a warning if a compiled function in the loop has graph breaks. Their cost is not recorded."""
+    """Yield a warning if a compiled function in the loop has graph breaks.
+
+    Their cost was not recorded.
+    """
     is_called = any(site.in_loop and site.api == "compiled function" for site in view.sites_of(EventKind.RUN))
     breaks = [event for event in view.events_of(EventKind.COMPILE) if _break_of(event) >= 0]
     if not is_called or not view.step_seconds or not breaks:
@@ -45,13 +49,13 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _break_of(event: LedgerEvent) -> int:
-    """Return the line index of the graph break that made a compilation necessary; -1 if there is none."""
+    """Return the line index of the graph break that caused a compilation, or -1."""
     index = (event.detail or {}).get("graph_break")
     return index if isinstance(index, int) else -1
 
 
 def _name_breaks(view: CaptureView, lines: list[Line | None], breaks: list[LedgerEvent]) -> str:
-    """Return the places of the first breaks, with their reasons if PyTorch reports them."""
+    """Return the places of the first MAX_NAMED breaks, with the reasons that PyTorch reports."""
     reasons = {_break_of(event): str((event.detail or {}).get("break_reason") or "") for event in breaks}
     places = []
     for line, reason in list(zip(lines, reasons.values(), strict=True))[:MAX_NAMED]:

@@ -1,4 +1,7 @@
-"""The rule for lines of the loop on which the host itself spends much of the step: saving, printing, waiting, NumPy."""
+"""The rule for lines on which the host itself works for much of a step.
+
+For example, such a line saves a file, prints, sleeps, or computes with NumPy.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,17 +23,17 @@ from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine"]
 
-MIN_AVOIDABLE_SHARE = 0.05  # of a step, for calls of one kind that most steps do not need
-MIN_LINE_SHARE = 0.01  # of a step, for one line of such calls
-MAX_CURED_LINES = 6  # in the code of one cure; the gain of the cure counts only the lines in its code
-MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
+MIN_AVOIDABLE_SHARE = 0.05  # share of a step that calls of one kind take, if most steps do not need them
+MIN_LINE_SHARE = 0.01  # share of a step that such calls take on one line
+MAX_CURED_LINES = 6  # lines that the code of one cure changes; the gain of the cure counts only these lines
+MIN_WORK_SHARE = 0.25  # share of a step that other work of the host takes, which the script may need
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding per kind of avoidable call, and one per other line that takes much of a step.
+    """Yield one finding per kind of avoidable call, and one per other slow line.
 
-    Leave out the lines that the rules `pauses` and `drift` report. On a line with recorded calls, report only avoidable
-    calls. If the rule `made_in_loop` has a finding, do so on every line.
+    Omit the lines that the rules `pauses` and `drift` report. On a line with recorded calls, report only avoidable
+    calls. If the rule `made_in_loop` has a finding, report only avoidable calls on every line.
     """
     explained = reported_lines(view) | growing_lines(view)
     lines = [each for each in host_lines(view) if each.line not in explained]
@@ -45,7 +48,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _avoidable_findings(view: CaptureView, lines: Sequence[HostLine]) -> Iterator[Finding]:
-    """Yield one finding for all lines with the same kind of avoidable call, such as the lines that draw one figure."""
+    """Yield one finding for each kind of avoidable call, about all its lines."""
     emptying = _lines_that_empty_cache(view) if lines else set()
     for avoidable in AVOIDABLE_CALLS:
         found = [each for each in lines if _find_avoidable(each) is avoidable]
@@ -67,7 +70,7 @@ def _only_empties_cache(host_line: HostLine, avoidable: AvoidableCall) -> bool:
 
 
 def _find_avoidable(host_line: HostLine) -> AvoidableCall | None:
-    """Return the kind of the longest avoidable call of a line."""
+    """Return the kind of the longest avoidable call of a line; None without one."""
     for function, _ in host_line.functions:
         for avoidable in AVOIDABLE_CALLS:
             if avoidable.includes(function):
@@ -80,15 +83,15 @@ def _seconds_of(host_line: HostLine, avoidable: AvoidableCall) -> float:
 
 
 def _is_host_work(host_line: HostLine) -> bool:
-    """Whether the function with the most time on a line is Python code, or belongs to a known library.
+    """Whether the longest function of a line is known, and belongs to no framework.
 
-    Frameworks do not count: they compute or launch kernels, and other rules explain their calls.
+    Functions of frameworks compute or launch kernels, and other rules explain their calls.
     """
     return bool(host_line.function) and not is_framework_function(host_line.function)
 
 
 def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> Finding:
-    """Build the finding for all lines with one kind of avoidable call. It is at the line with the most time."""
+    """Build the finding for all lines with one kind of avoidable call, most time first."""
     seconds = sum(_seconds_of(each, avoidable) for each in lines)
     lines = sorted(lines, key=lambda each: -_seconds_of(each, avoidable))
     code, cured = _code_for_lines(view, lines, avoidable)
@@ -117,7 +120,8 @@ def _code_for_lines(
 ) -> tuple[str, Sequence[HostLine]]:
     """Return the code of a cure, and the lines that it cures.
 
-    These are the lines with the most time, or all lines if the code changes the call of a function that has them all.
+    These are the lines with the most time; or all lines, if the code changes the call of a function that contains all
+    of them.
     """
     cured = lines[:MAX_CURED_LINES]
     if fitted := _fitted_code(view, [each.line for each in cured], avoidable):
@@ -131,7 +135,7 @@ def _code_for_lines(
 
 
 def _called_function(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> str:
-    """Return the name of the function with all of these lines, if a cure can run the whole function in fewer steps.
+    """Return the function with all these lines, if the loop may call it less often.
 
     Return an empty string for a single line, for lines of several functions or of the loop itself, and for calls that
     the cure removes.
@@ -144,13 +148,13 @@ def _called_function(view: CaptureView, lines: Sequence[HostLine], avoidable: Av
 
 
 def _interval(avoidable: AvoidableCall) -> int:
-    """Return n if the cure makes the calls in every n-th step; 0 if it removes them."""
+    """Return n if the cure keeps calls in every n-th step; 0 without such calls."""
     every = re.search(r"step % (\d+)", avoidable.code)
     return int(every[1]) if every is not None else 0
 
 
 def _fitted_code(view: CaptureView, lines: Sequence[Line], avoidable: AvoidableCall) -> str:
-    """Return code that runs lines of the script only in some steps, or removes them; empty if edits do not apply."""
+    """Return edits, as text, that run these lines in fewer steps or remove them."""
     steps, numbers = _interval(avoidable), [line.number for line in lines]
     if steps:
         is_one_file = len({line.file for line in lines}) == 1
@@ -174,7 +178,7 @@ def _work_finding(view: CaptureView, host_line: HostLine) -> Finding:
 
 
 def _evidence(host_line: HostLine) -> tuple[str, ...]:
-    """Return a sentence with the functions that take most of the time of a line."""
+    """Return a sentence about the longest functions of a line; empty without known functions."""
     total = sum(seconds for _, seconds in host_line.functions)
     named = [(function, seconds / total) for function, seconds in host_line.functions if function and total][:3]
     shares = ", ".join(f"{function} {format_percent(share)}" for function, share in named)

@@ -21,12 +21,12 @@ BASIS = "the copy to the host is removed, but not the wait for the computation o
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site reads back large results, in a framework that computes asynchronously."""
+    """Whether a call site reads back large results that a framework computes asynchronously."""
     return site.in_loop and nbytes_per_call(site) >= LARGE_NBYTES and is_asynchronous(view, site)
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("host_check"):
         cost = cost_of(view, site.events)
         amount = format_nbytes(nbytes_per_call(site))
@@ -65,7 +65,10 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
 
 
 def _assumption(check: float) -> str:
-    """Return the assumption that `check` seconds per step of host work are the check; empty without such work."""
+    """Return the assumption that the host checks results for `check` seconds per step.
+
+    The text is empty if this time is 0.
+    """
     if not check:
         return ""
     return (
