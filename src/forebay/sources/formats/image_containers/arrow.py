@@ -1,4 +1,7 @@
-"""Images in Parquet and Arrow files: a column of bytes, or of structs with a field `bytes` (Hugging Face datasets)."""
+"""Images in Parquet and Arrow files.
+
+A column has the bytes of the images, or structs with a field `bytes`, as Hugging Face datasets have them.
+"""
 
 import json
 from pathlib import Path
@@ -22,14 +25,14 @@ __all__ = ["open_arrow_images", "open_parquet_images"]
 
 
 def open_parquet_images(path: Path, options: ContainerOptions) -> "ArrowImages":
-    """Open the images of a Parquet file. The cache keeps row groups that were decompressed."""
+    """Open the images of a Parquet file. `options.cache` keeps decompressed row groups."""
     file = MappedFile(path)
     parquet = ParquetFile(file, options.budget)
     return ArrowImages(file, parquet, parquet.nbytes, options, is_decompressed=True)
 
 
 def open_arrow_images(path: Path, options: ContainerOptions) -> "ArrowImages":
-    """Open the images of an Arrow file. The cache keeps record batches."""
+    """Open the images of an Arrow file. `options.cache` keeps record batches."""
     file = MappedFile(path)
     batches = read_batches(file, options.budget)
     nbytes = batches.decompressed_nbytes
@@ -37,7 +40,7 @@ def open_arrow_images(path: Path, options: ContainerOptions) -> "ArrowImages":
 
 
 class ArrowImages(ImageContainer):
-    """The images of one file. A row group or record batch is read as a whole."""
+    """The images of one file, read one row group or record batch at a time."""
 
     def __init__(
         self, mapped: MappedFile, file: ColumnFile, nbytes: int, options: ContainerOptions, *, is_decompressed: bool
@@ -45,8 +48,8 @@ class ArrowImages(ImageContainer):
         """Open the images of a file.
 
         For Parquet, `nbytes` is the decompressed size of all row groups, with all columns. For Arrow, it is the
-        decompressed size of all compressed batches. If `is_decompressed` is False, values are views of the mapped file
-        and take no memory of the cache.
+        decompressed size of all compressed batches. If `is_decompressed` is False, values are views of the mapped file,
+        so the cache does not count their bytes.
         """
         self.path, self._mapped, self._file, self._cache = mapped.path, mapped, file, options.cache
         self._is_decompressed = is_decompressed
@@ -110,7 +113,7 @@ class ArrowImages(ImageContainer):
         return str(found[0])
 
     def _read_images(self, part: int) -> tuple[Any, int]:
-        """Return the values of a row group or record batch, and how many bytes of memory they take."""
+        """Return the values of row group or record batch `part`, and their bytes of memory."""
         values = self._read_part(self._column, part)
         if pa.types.is_struct(values.type):
             values = pc.struct_field(values, "bytes")
@@ -133,7 +136,7 @@ def _has_bytes(arrow_type: Any) -> bool:
 
 
 def _read_class_names(schema: Any, label: str) -> tuple[str, ...]:
-    """Return the class names that the library `datasets` of Hugging Face stores in the metadata of a file."""
+    """Return the class names in the metadata of Hugging Face datasets; empty without any."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         names = features[label]["names"]

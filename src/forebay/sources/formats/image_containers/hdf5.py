@@ -1,7 +1,7 @@
 """Images in HDF5 files: each row of a dataset has the bytes of one image.
 
 The dataset is a uint8 matrix whose rows may end with zeros, or it has uint8 arrays of any length (`h5py.vlen_dtype`). A
-matrix is read like any other dataset (`open_hdf5`). The HDF5 library itself reads arrays of any length, row by row.
+matrix is read like any other dataset (`open_hdf5`). Arrays of any length are read by the HDF5 library, row by row.
 """
 
 from pathlib import Path
@@ -119,7 +119,7 @@ class Hdf5Images(ImageContainer):
         return found[0]
 
     def _validate(self, name: str) -> Any:
-        """Return a dataset after the checks of a file from an untrusted source."""
+        """Return dataset `name`. Raise an error if it reads other files or claims impossible sizes."""
         dataset = self._datasets[name]
         storage = find_external_storage(dataset)
         if storage or not is_in_file(dataset, self._h5_file):
@@ -139,7 +139,7 @@ class _ListReader:
     def __init__(self, dataset: Any, max_nbytes: int) -> None:
         self._dataset, self._limits = dataset, FilterLimits(dataset, max_nbytes)
         self._chunk_rows = dataset.chunks[0] if dataset.chunks else 0
-        self._valid_chunks: set[int] = set()  # first rows of chunks that were checked
+        self._valid_chunks: set[int] = set()  # first rows of the chunks whose decompressed size was checked
 
     def read(self, number: int) -> bytes:
         if self._chunk_rows:

@@ -13,16 +13,17 @@ from forebay.sources.formats.lmdb_index import LmdbValue, scan_values
 
 __all__ = ["LmdbImages"]
 
-_MAX_LABEL_NBYTES = 1 << 16  # bytes; only the first bytes of a value with a label are read, up to this number
+_MAX_LABEL_NBYTES = 1 << 16  # bytes; of a longer label, only this part is read, because `decode_label` refuses it
 _NOT_DIGITS = re.compile(rb"[^0-9]*")
-MAX_KINDS = 16  # kinds of keys that are compared; if there are more, the keys are names of files
+MAX_KINDS = 16  # kinds of keys that `_refuse_other_values` compares; keys of more kinds are probably names of files
 _METADATA_PREFIX = b"__"  # beginning of keys such as `__len__`, whose values are not images
 
 
 class LmdbImages(ImageContainer):
-    """The values of a file whose keys begin with `column`; without `column`, all values except metadata.
+    """The values whose keys begin with `options.column`; without it, all except metadata.
 
-    With `label="label-"`, the label of the key `image-7` is the text of the key `label-7`.
+    With `column="image-"` and `label="label-"`, the label of the image with the key `image-7` is the value of the key
+    `label-7`.
     """
 
     def __init__(self, path: Path, options: ContainerOptions) -> None:
@@ -39,9 +40,10 @@ class LmdbImages(ImageContainer):
             self._refuse_other_values()
 
     def _refuse_other_values(self) -> None:
-        """Raise SourceError if some kinds of keys, such as `label-7`, have no images, and others have.
+        """Raise SourceError if only some kinds of keys have images as their values.
 
-        Keys are of one kind if they begin with the same bytes before their first digit.
+        Keys such as `image-7` and `image-8` are of one kind: their bytes before the first digit are equal. This checks
+        the first value of each kind.
         """
         firsts: dict[bytes, LmdbValue] = {}
         for value in self._images:
@@ -78,7 +80,10 @@ class LmdbImages(ImageContainer):
         )
 
     def _read_texts(self, prefix: str) -> list[str]:
-        """Return the label text of each image: the value of the key with this prefix instead of `column`."""
+        """Return the label of each image as text.
+
+        It is the value of the key of the image, in which `prefix` replaces `options.column`.
+        """
         by_key = {value.key: value for value in self._values if value.key.startswith(prefix.encode())}
         texts = []
         for image in self._images:

@@ -1,4 +1,7 @@
-"""Images in tar archives: one sample of the archive is one row (`tar_index.py`)."""
+"""Images in tar archives: one sample of the archive is one row.
+
+A sample is a group of members with one name and different extensions, such as `1.jpg` and `1.cls` (`tar_index.py`).
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +17,11 @@ from forebay.sources.formats.webdataset import IMAGE_EXTENSIONS
 
 __all__ = ["TarImages"]
 
-_MAX_LABEL_NBYTES = 1 << 16  # bytes; only the first bytes of a member with a label are read, up to this number
+_MAX_LABEL_NBYTES = 1 << 16  # bytes; of a longer label, only this part is read, because `decode_label` refuses it
 
 
 class TarImages(ImageContainer):
-    """The images of an archive. Samples without an image are ignored, such as texts about the archive."""
+    """The images of an archive. Samples without an image, such as readme files, are ignored."""
 
     def __init__(self, path: Path, options: ContainerOptions) -> None:
         self.path, self._file = path, open_maybe_gzip(path, options.budget.cached_nbytes)
@@ -30,7 +33,7 @@ class TarImages(ImageContainer):
             validate_names(path, "member", [column], extensions)
         names = [column] if column is not None else [name for name in extensions if _is_image(name)]
         self._samples = [sample for sample in samples if any(name in sample.members for name in names)]
-        self._images = [_choose(path, sample.members, names) for sample in self._samples]
+        self._images = [_choose_image(path, sample.members, names) for sample in self._samples]
 
     def __len__(self) -> int:
         return len(self._images)
@@ -46,7 +49,7 @@ class TarImages(ImageContainer):
         return read_name_labels(label, [member.name for member in self._images], self._read_texts)
 
     def _read_texts(self, extension: str) -> list[str]:
-        """Return the label text of each image: the content of the sample's member with this extension."""
+        """Return the label of each image: the sample's member with this extension, as text."""
         texts = []
         for sample in self._samples:
             validate_names(
@@ -62,7 +65,7 @@ def _is_image(extension: str) -> bool:
     return extension.rpartition(".")[2] in IMAGE_EXTENSIONS
 
 
-def _choose(path: Path, members: dict[str, TarMember], names: Sequence[str]) -> TarMember:
+def _choose_image(path: Path, members: dict[str, TarMember], names: Sequence[str]) -> TarMember:
     found = [name for name in names if name in members]
     if len(found) > 1:
         raise SourceError(

@@ -41,10 +41,10 @@ class TfrecordImages(ImageContainer):
         return self._read_value(number, record, features, self._feature)
 
     def read_labels(self, label: ImageLabel) -> list[Any]:
-        """Return the labels, after one pass over the file that skips the bytes of the images.
+        """Return the label of each record, without reading the bytes of the images.
 
-        So this pass does not verify the checksums of records. `read` verifies the checksum of a record before its image
-        is used, so a damaged label raises an error then.
+        So this does not verify the checksums of records. `read` verifies them, and raises an error for a record with a
+        damaged label.
         """
         if not isinstance(label, str):
             raise SourceError(f"records of {self.path} have no path. Pass the name of a feature as label=.")
@@ -75,7 +75,7 @@ class TfrecordImages(ImageContainer):
         if feature.kind != "bytes" or len(feature.spans) != 1:
             raise SourceError(
                 f"{name!r} in {self.describe(number)} has {len(feature.spans)} values of type {feature.kind}. Choose a "
-                "feature with one image as column=, and one with one number or one text as label=."
+                "feature with one image as column=, and a feature with one number or text as label=."
             )
         return bytes(record[slice(*feature.spans[0])])
 
@@ -88,7 +88,7 @@ class TfrecordImages(ImageContainer):
         if len(found) != 1:
             raise SourceError(
                 f"{self.path} has {len(found)} features with images. Its features: "
-                f"{', '.join(map(repr, sorted(features)))}. Pass the name of the one that has the images as column=."
+                f"{', '.join(map(repr, sorted(features)))}. Pass the name of the feature with the images as column=."
             )
         return found[0]
 
