@@ -30,8 +30,8 @@ def concat(*pipelines: Pipeline) -> Pipeline:
     Call `shuffle()` after `concat()` to mix the rows of all pipelines. No row is copied.
 
     Args:
-        *pipelines: Pipelines with the same fields, shapes and dtypes. Each keeps its own `shuffle()`, `take()` and
-            `repeat()`.
+        *pipelines: Pipelines with the same fields, shapes and dtypes. Each pipeline keeps its own `shuffle()`, `take()`
+            and `repeat()`.
 
     Examples:
         >>> import numpy as np, forebay as fb
@@ -62,16 +62,16 @@ def interleave(
     """Mix the rows of several pipelines in fixed proportions. No row is copied.
 
     Args:
-        *pipelines: Pipelines with the same fields, shapes and dtypes. Each keeps its own `shuffle()`, `take()` and
-            `repeat()`. Use different seeds for pipelines of equal length, because equal seeds give equal shuffles.
+        *pipelines: Pipelines with the same fields, shapes and dtypes. Each pipeline keeps its own `shuffle()`, `take()`
+            and `repeat()`. Use different seeds for pipelines of equal length, because equal seeds give equal shuffles.
         weights: The share of each pipeline; equal shares by default. With `weights=(7, 3)`, every ten rows have seven
-            rows of pipeline 1 and three of pipeline 2, spread evenly. Weights become whole numbers with a sum of at
-            most 10,000: 0.7 and 0.3 become 7 and 3.
-        stop: The end of an epoch. `"first"`: as soon as any pipeline has no row left for its next turn. `"all"`: once
-            every row of every pipeline has come; shorter pipelines start again, with a new shuffle. A number: after
-            this many rows; pipelines start again if necessary.
-        seed: With a seed, the rows of each round (ten rows in the example) come in a random order, which is different
-            in each epoch.
+            rows of pipeline 1 and three of pipeline 2, spread evenly. Forebay converts weights to whole numbers with a
+            sum of at most 10,000: 0.7 and 0.3 become 7 and 3.
+        stop: When an epoch ends. `"first"`: as soon as any pipeline has no row left for its next turn. `"all"`: after
+            every row of every pipeline was delivered; shorter pipelines start again, with a new shuffle. A number:
+            after this many rows; pipelines start again if necessary.
+        seed: With a seed, the pipelines take turns in a random order, which is different in each epoch. Every ten rows
+            (with the weights above) still have seven rows of pipeline 1 and three of pipeline 2.
 
     Examples:
         >>> import numpy as np, forebay as fb
@@ -92,7 +92,8 @@ def interleave(
 def zip_rows(*pipelines: Pipeline) -> Pipeline:
     """Combine row i of all pipelines into one row.
 
-    Rows that are dicts are merged into one dict. Other rows become a tuple with one item for each pipeline.
+    If all rows are dicts, the new row is one dict with the fields of all of them. Otherwise it is a tuple with one item
+    for each pipeline.
 
     Args:
         *pipelines: Pipelines with the same number of rows, in the same order: call `shuffle()` after `zip_rows()`.
@@ -142,17 +143,14 @@ def _check_pipeline(pipeline: Any, name: str, function: str) -> Order:
 
 
 def _check_equal_rows(pipelines: Sequence[Pipeline], function: str) -> None:
-    """Raise SpecError if the rows of two pipelines differ in their form.
-
-    Fields, shapes, dtypes and the names of labels must be equal.
-    """
+    """Raise SpecError unless all pipelines have equal fields, shapes, dtypes and class names."""
     first = pipelines[0]
     for number, other in enumerate(pipelines[1:], 2):
         if other.class_names != first.class_names:
             raise SpecError(
                 f"{function}() needs labels with the same numbers, but pipeline 1 has the classes "
                 f"{list(first.class_names)[:5]} and pipeline {number} has {list(other.class_names)[:5]}. Pass the same "
-                "class_names= to both."
+                "class_names= to both pipelines."
             )
         if other.structure != first.structure:
             fields, other_fields = (", ".join(pipeline.structure.paths) for pipeline in (first, other))
@@ -214,7 +212,7 @@ def _check_stop(stop: Any, orders: Sequence[Order]) -> Stop:
 
 
 def _common_order(orders: Sequence[Order]) -> Order:
-    """Return the order of all pipelines, or raise PipelineError if their orders differ."""
+    """Return the order that all pipelines have, or raise PipelineError if their orders differ."""
     lengths = [order.length for order in orders]
     if len(set(lengths)) > 1:
         listed = ", ".join(f"pipeline {number} has {length}" for number, length in enumerate(lengths, 1))
@@ -237,7 +235,7 @@ def _common_order(orders: Sequence[Order]) -> Order:
 
 
 def _zip_structures(structures: Sequence[Structure]) -> Structure:
-    """Return the structure of a row that has the leaves of all rows."""
+    """Return the structure of a row that has the leaves of all rows: one dict, or else a tuple."""
     if not all(structure.kind is dict for structure in structures):
         return Structure(tuple, tuple(range(len(structures))), tuple(structures))
     keys = [key for structure in structures for key in structure.keys]
@@ -253,7 +251,7 @@ def _zip_structures(structures: Sequence[Structure]) -> Structure:
 def _join(pipelines: Sequence[Pipeline], make_order: Callable[[Sequence[OrderPart]], Order], *, seed: int) -> Pipeline:
     """Return a pipeline over the sources of all pipelines.
 
-    A source that several pipelines use occurs only once in the joined source.
+    `make_order` combines their orders. If several pipelines use one source, the joined source contains it only once.
     """
     sources = {id(source): source for source in _sources_of(pipelines)}
     starts = accumulate(map(len, sources.values()), initial=0)
@@ -271,7 +269,10 @@ def _join(pipelines: Sequence[Pipeline], make_order: Callable[[Sequence[OrderPar
 
 
 def _join_folders(pipelines: Sequence[Pipeline]) -> IndexFolder | None:
-    """Return the folder of `index()` with the decisions of all pipelines; None if the folders differ."""
+    """Return the pipelines' folder of `index()` with all their decisions.
+
+    Return None if the folders differ, or if a pipeline has none.
+    """
     folders = [pipeline.index_folder for pipeline in pipelines]
     if folders[0] is None or any(folder != folders[0] for folder in folders):
         return None

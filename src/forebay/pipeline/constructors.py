@@ -48,9 +48,9 @@ def from_arrays(tree: Tree) -> Pipeline:
 
     Args:
         tree: An array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length. A series of
-            pandas or polars counts as an array. A frame is passed to `from_frame`. The rows of a CSR matrix of SciPy
-            become dense rows; if this saves bytes, a GPU makes them dense. Rows of different length are a `fb.Ragged`:
-            all values in one array, and the offsets of the rows.
+            pandas or polars counts as an array. If `tree` is a DataFrame, Forebay passes it to `from_frame`. The rows
+            of a CSR matrix of SciPy become dense rows. A GPU makes these rows dense itself if fewer bytes then cross to
+            it. For rows of different length, pass a `fb.Ragged`: all values in one array, and the offsets of the rows.
 
     Examples:
         >>> import numpy as np
@@ -72,9 +72,9 @@ def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
     Batch the rows with `batch(n, pad=0)`, or `pack()` them.
 
     Args:
-        values: An array, a mapped file (`np.memmap`), or a dict of arrays that share the offsets. It may also be a
-            pyarrow column of lists, or a dict of such columns; leave out the offsets then.
-        offsets: Row i has the values `offsets[i]` to `offsets[i + 1] - 1`, so there is one more offset than rows.
+        values: An array, a mapped file (`np.memmap`), or a dict of arrays that share the offsets. A pyarrow column of
+            lists, or a dict of such columns, has offsets of its own; then leave out `offsets`.
+        offsets: Row i has the values `offsets[i]` to `offsets[i + 1] - 1`, so the array has one more offset than rows.
 
     Examples:
         >>> import numpy as np
@@ -97,9 +97,9 @@ def from_frame(
 ) -> Pipeline:
     """Feed the rows of a pandas or polars DataFrame, or of an Arrow table.
 
-    Each column becomes a field with its name and dtype, without a copy if the memory allows it. Categorical columns
-    become integer codes; if there is one such column, `pipeline.class_names` has its categories. The index of a pandas
-    frame is ignored.
+    Each column becomes a field with its name and dtype. Forebay copies a column only if NumPy cannot use its memory as
+    it is, or if the dtype changes. Categorical columns become integer codes; if exactly one field is categorical,
+    `pipeline.class_names` has its categories. Forebay ignores the index of a pandas frame.
 
     Args:
         frame: A DataFrame of pandas or polars, or an Arrow table.
@@ -122,15 +122,15 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     """Feed the rows of files.
 
     Forebay memory-maps `.npy` and uncompressed `.npz` files, and decompresses compressed `.npz` files on first use.
-    Other options depend on the format:
+    Some options depend on the format:
 
     - `.npz`: `members`, the names of the arrays to read
     - `.csv`: `delimiter`, `header`
     - `.bin`: `byteorder`, `skip_nbytes` (length of the header). `spec` is required.
-    - images: `size` as (height, width), `channels`, `decoder`. `from_images` also labels them.
-    - `.h5`, `.zarr`: `members`, `group`, `external_files`. Data in other files is refused unless you pass
-      `external_files="read"`.
-    - `.zarr`: `codecs`, the names of codecs that you trust in addition to those that are known to be safe
+    - images: `size` as (height, width), `channels`, `decoder`. `from_images` also reads labels.
+    - `.h5`, `.zarr`: `members`, `group`, `external_files`. Forebay refuses a file that refers to data in other files
+      unless you pass `external_files="read"`.
+    - `.zarr`: `codecs`, the names of codecs that you trust in addition to those that Forebay knows to be safe
     - `.parquet`, `.arrow`: `columns`, `decode`
     - `.tar`: `members`, `decode`, `size`, `channels`, `decoder`
     - `.tfrecord`: `members`, `decode`
@@ -138,11 +138,12 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     `decode={"name": function}` converts each value of a column or member to an array.
 
     For all formats, Forebay keeps at most `max_open_files` files open and at most `max_held_bytes` of decompressed rows
-    in memory (1 GiB by default). Files that several threads read at the same time may exceed these limits. If you pass
-    `max_held_bytes`, Forebay refuses an `.npz`, Parquet, Arrow, HDF5 or Zarr file that alone needs more than this, or
-    more than 64 MiB if your limit is smaller. If you do not pass it, Forebay refuses such a file if it needs more than
-    half of the memory of this machine. Forebay decompresses a `.tar.gz` or `.tfrecord.gz` file completely, and refuses
-    it if it does not fit in `max_held_bytes`.
+    in memory (1 GiB by default). It may exceed these limits while several threads read different files.
+
+    Forebay refuses an `.npz`, Parquet, Arrow, HDF5 or Zarr file that alone needs too much memory. If you pass
+    `max_held_bytes`, the limit for such a file is this value or 64 MiB, whichever is larger. Without `max_held_bytes`,
+    the limit is half of the memory of this machine. Forebay decompresses a `.tar.gz` or `.tfrecord.gz` file completely,
+    and refuses a file that then does not fit in `max_held_bytes`.
 
     Forebay reads URLs such as `s3://bucket/*.npy` through fsspec, with these options:
 
@@ -203,24 +204,27 @@ def from_images(
         size: (height, width). Without it, all images must have the size of the first.
         channels: 1 (gray), 3 (RGB) or 4 (RGBA).
         resize: `"stretch"` ignores the aspect ratio. `"crop"` scales the image to cover `size` and crops at the centre.
-        interpolation: How to resize. `"nearest"` makes no new values, as masks of class numbers need it.
+        interpolation: How to compute the pixels of a resized image. `"nearest"` copies pixels and makes no new values,
+            so it fits masks of class numbers.
         short_side: With `resize="crop"`, scales the shorter side to this length before the crop, such as 256 for a size
             of (224, 224).
-        column: For files that contain images, the column, the extension, the feature, the dataset or the beginning of
-            the keys that has the images. Without it, the file must have only one.
+        column: For files that contain images, where the images are: the column (Parquet, Arrow), the extension
+            (`.tar`), the feature (TFRecord), the dataset (`.h5`) or the beginning of the keys (LMDB). You may leave it
+            out if only one column, extension, feature or dataset can hold images.
         label: `"folder"`, the path of a `.csv` or `.parquet` file with the columns `file` and `label`, or a function of
             the path that returns a number or a class name. For files that contain images, the name of the column of the
-            labels. Without it, rows have no label.
-        class_names: The classes to read, in the order of their numbers. Without it, Forebay sorts the names.
+            labels. Without `label`, rows have no label.
+        class_names: The names of the classes 0, 1, ...; images of other classes are left out. Without `class_names`,
+            Forebay reads all classes and numbers them in sorted order.
         decoder: `"pillow"`; `"simplejpeg"`, which decodes JPEG files faster; or `"opencv"`, which also resizes them
-            faster. `"nvjpeg"` decodes on an NVIDIA GPU. `"auto"` is the fastest of these that is installed and that the
-            device of the feed has.
-        max_held_bytes: For files that contain images, the memory for decompressed parts (1 GiB by default).
-        on_error: `"raise"` ends the feed at the first image that cannot be decoded. With `"skip"`, the nearest good row
-            of its batch replaces it, with its label. `stats()["skipped_rows"]` has the count, and the names and errors
-            of the first ones.
+            faster. `"nvjpeg"` decodes on an NVIDIA GPU. `"auto"` selects the fastest decoder that is installed and that
+            the device of the feed supports.
+        max_held_bytes: For files that contain images, the largest memory for decompressed parts (1 GiB by default).
+        on_error: `"raise"` ends the feed at the first image that cannot be decoded. With `"skip"`, another row replaces
+            the whole row of such an image, including its label: the nearest good row of the same batch.
+            `stats()["skipped_rows"]` has the number of replaced rows, and the names and errors of the first of them.
         max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped, by default 0.001.
-            The share is computed over at least 1,000 rows.
+            Fewer than 1,000 received rows count as 1,000.
 
     Examples:
         >>> import tempfile
@@ -258,8 +262,9 @@ def from_images(
 def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:
     """Feed the rows that an iterable yields.
 
-    Prefer a generator function to Python's `map()` or a class with `__next__`. In a generator function, Python turns a
-    StopIteration that your code raises by mistake into an error. Elsewhere it ends the pass.
+    Prefer a generator function to Python's `map()` or a class with `__next__`. If the code in a generator function
+    raises StopIteration by mistake, Python turns it into a RuntimeError. In `map()` or `__next__`, the same mistake
+    ends the pass silently.
 
     Args:
         make: A function that returns the iterable. Forebay calls it at the start of each pass.
@@ -320,7 +325,7 @@ def _from_indexed(source: AbstractSource) -> Pipeline:
 
 
 def _identify_decoded(recipe: FileSourceRecipe) -> tuple[Any, ...]:
-    """Return what identifies rows of images: the files, and the versions of the libraries that decode them."""
+    """Return what identifies decoded rows: their files, and the versions of the decoders."""
     from forebay.sources.formats.decoder_versions import decoder_versions
 
     return recipe.identify(), decoder_versions(recipe.options.get("decoder", "pillow"))
