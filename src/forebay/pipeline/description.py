@@ -1,4 +1,4 @@
-"""`PipelineDescription`, the fields of a pipeline and what follows from them."""
+"""`PipelineDescription`: the fields of a pipeline, and properties computed from them."""
 
 import hashlib
 import json
@@ -26,10 +26,10 @@ __all__ = ["Batching", "IndexFolder", "PipelineDescription"]
 class Batching:
     """The arguments of `Pipeline.batch()`."""
 
-    rows: int  # rows per batch; with `tokens`, the most rows of a batch
+    rows: int  # rows per batch; with `tokens`, the largest number of rows of a batch
     drop_remainder: bool
     pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if rows are not padded
-    tokens: int | None = None  # most elements of a padded batch of similar lengths; None: all batches have `rows` rows
+    tokens: int | None = None  # largest number of elements of a batch, with padding; None: all batches have `rows` rows
     ragged: RaggedFields | None = None  # the fields that become ragged; None if no field does
     sparse: bool = False  # whether rows of CSR matrices become sparse tensors of the framework
 
@@ -39,8 +39,9 @@ class IndexFolder:
     """The folder of `index()`, which stores what a pass over all rows found."""
 
     path: Path
-    version: str | None  # stands for the rows and the functions of the user; None: Forebay hashes them
-    decisions: tuple[Decision, ...] = field(default=(), compare=False)  # whether each pass read the rows
+    version: str | None  # the user's text that stands for the rows and the functions; None: Forebay hashes them
+    # For each pass, whether it read the rows or found its result in the folder.
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,9 @@ class PipelineDescription:
     passes: int | None = 1  # per epoch; None: endless
     batch_limit: int | None = None  # maximum number of batches per epoch
     seed: int = 0
-    file_recipe: FileSourceRecipe | None = None  # with it, Ray workers on other machines open the files
+    file_recipe: FileSourceRecipe | None = None  # lets Ray workers on other machines open the files; None without files
     rank: Rank | Literal["auto"] | None = None  # "auto": `feed()` detects it; None: not sharded by rank
-    index_folder: IndexFolder | None = None  # None: each process reads the rows again
+    index_folder: IndexFolder | None = None  # None without `index()`: each process reads the rows again
     has_shard: bool = False  # whether shard() was called; shard(0, 1) says that the rows are already divided
 
     @property
@@ -81,16 +82,18 @@ class PipelineDescription:
 
     @property
     def padded(self) -> bool:
-        """Whether rows may differ in shape, and batches in size: they are padded or ragged."""
+        """Whether `batch()` has `pad` or `ragged`, so that rows may differ in shape and batches in size."""
         return self.batching is not None and (self.batching.pad is not None or self.batching.ragged is not None)
 
     @property
     def row_stacking(self) -> Unpadded | RaggedFields | Mapping[str, Any] | Any | None:
-        """How the rows of the source become a batch: values of `pad` or ragged fields.
+        """How the rows of the source become a batch: the value of `pad`, or the ragged fields.
 
-        None if all rows have one shape. `Unpadded` if a map on rows follows: it receives the rows before `pad` applies.
-        If some specs have a variable length, only these fields are ragged. Otherwise any field of rows that Python code
-        produces may be ragged, because its spec is that of the first row.
+        None if all rows have one shape. `Unpadded` if maps on rows follow: they receive the rows without padding, and
+        the last of them pads its results.
+
+        With `ragged=True`, the fields whose specs have a variable length are ragged. If no spec has one, but all specs
+        are those of the first row, any field may be ragged.
         """
         if self.batching is None or self.batching.ragged is None:
             pad = self.batching.pad if self.batching is not None else None
@@ -103,7 +106,7 @@ class PipelineDescription:
 
     @property
     def last_row_map(self) -> int | None:
-        """The index of the last map on rows in `transforms`; None if there is none."""
+        """The index in `transforms` of the last map on rows that runs on the host; None without such a map."""
         indices = [
             index
             for index, transform in enumerate(self.transforms)
@@ -113,9 +116,10 @@ class PipelineDescription:
 
     @property
     def input_specs(self) -> tuple[ArraySpec, ...]:
-        """Like `specs`, but some fields have a variable first length.
+        """The specs of the rows that the first transform receives.
 
-        These are ragged fields, and fields of batches of similar length.
+        They are `specs`, but the first length of ragged fields is variable. With `batch(tokens=)`, it is variable for
+        all fields whose specs are those of the first row.
         """
         stacking = self.row_stacking
         if self.batching is not None and self.batching.tokens is not None and self.source.infers_specs:
@@ -134,7 +138,7 @@ class PipelineDescription:
 
     @property
     def schedule(self) -> Schedule:
-        """How positions of the order become batches of this shard."""
+        """The schedule, which cuts the positions of the order into batches of this shard."""
         batch_rows, drop_remainder = (self.batching.rows, self.batching.drop_remainder) if self.batching else (1, False)
         if self.batching is not None and self.batching.tokens is not None:
             batch_rows = 1  # a position of the order is a whole batch
@@ -159,7 +163,7 @@ class PipelineDescription:
     def is_endless(self) -> bool:
         """Whether an epoch never ends, because of a `repeat()` without a count.
 
-        A stream of unknown length counts as one that ends.
+        If the length of a stream is unknown, the stream counts as one that ends.
         """
         if self.batch_limit is not None:
             return False
