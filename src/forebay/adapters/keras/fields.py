@@ -1,7 +1,7 @@
 """Arrangers, which turn a batch into the tuple that Keras expects.
 
-Keras expects `(x,)`, `(x, y)` or `(x, y, sample_weight)`. A pipeline of tuples returns its parts in this order. The
-fields of a dict have no order, so the user names the fields for each of the three roles.
+Keras expects `(x,)`, `(x, y)` or `(x, y, sample_weight)`. If rows are tuples, their parts are in this order already. If
+rows are dicts, their fields have no order, so the user names the fields for each of the three roles.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,8 @@ Arranger: TypeAlias = Callable[[Tree], tuple[Any, ...]]
 def make_arranger(structure: Structure | None, *, x: Fields, y: Fields, sample_weight: Fields) -> Arranger:
     """Return the function that makes Keras's tuple from a batch, without a copy.
 
-    `structure` is None if the output of a device map is unknown. Then the first batch determines the function.
+    `structure` is that of a batch. It is None if a map on the device determines it; then the first batch shows the
+    structure.
     """
     roles = {"x": x, "y": y, "sample_weight": sample_weight}
     return (
@@ -31,7 +32,7 @@ def make_arranger(structure: Structure | None, *, x: Fields, y: Fields, sample_w
 
 
 class _FirstBatchArranger:
-    """Chooses the arranger by the first batch, and uses it for all batches."""
+    """Chooses an arranger for the structure of the first batch, and uses it for all batches."""
 
     def __init__(self, fields_by_role: Mapping[str, Fields]) -> None:
         self._fields_by_role = fields_by_role
@@ -51,15 +52,16 @@ def _arranger_for(example: Tree, fields_by_role: Mapping[str, Fields]) -> Arrang
         arguments = ", ".join(f"{role}={fields!r}" for role, fields in fields_by_role.items() if fields is not None)
         kind = type(example).__name__ if isinstance(example, tuple | list) else "single array"
         raise PipelineError(
-            f"feed('keras', {arguments}): names need a pipeline of dicts, and this pipeline returns a {kind}. Leave "
-            "the names out."
+            f"feed('keras', {arguments}): names need a pipeline of dicts, and a row of this pipeline is a {kind}. "
+            "Leave the names out."
         )
     if not isinstance(example, tuple | list):
         return lambda batch: (batch,)
     if len(example) > 3:
         raise PipelineError(
-            f"Keras takes at most (x, y, sample_weight), and this pipeline returns {len(example)} parts. Put several "
-            "inputs into one: from_arrays(((a, b), y)); or name them: from_arrays({...}).feed('keras', x=[...], y=...)."
+            f"Keras takes at most (x, y, sample_weight), and a row of this pipeline has {len(example)} parts. Put "
+            "several inputs into one part: from_arrays(((a, b), y)); or name the parts: "
+            "from_arrays({...}).feed('keras', x=[...], y=...)."
         )
     return tuple
 
@@ -71,7 +73,7 @@ def _arranger_by_name(field_names: list[str], fields_by_role: Mapping[str, Field
             f"feed('keras', x={field_names[0]!r}, y=...)."
         )
     if fields_by_role["sample_weight"] is not None and fields_by_role["y"] is None:
-        raise PipelineError("feed('keras', sample_weight=...) weighs targets, and there are none. Name them too: y=...")
+        raise PipelineError("feed('keras', sample_weight=...) weighs targets, and y= names none. Name them too: y=...")
     pickers = [_make_picker(field_names, role, fields) for role, fields in fields_by_role.items() if fields is not None]
     return lambda batch: tuple(picker(batch) for picker in pickers)
 
@@ -95,16 +97,19 @@ def _make_picker(
 
 
 class ClassWeights:
-    """Adds a weight for each row by its class, as `fit(class_weight=)` does.
+    """Adds the weight of its class to each row, as `fit(class_weight=)` does with arrays.
 
     The computation runs on the device of the labels.
     """
 
     def __init__(self, weight_of_class: Mapping[int, float]) -> None:
         if not _is_class_mapping(weight_of_class):
-            raise PipelineError(f"class_weight={weight_of_class!r} must be a dict of classes 0, 1, ... to weights.")
+            raise PipelineError(
+                f"class_weight={weight_of_class!r} must be a dict of classes 0, 1, ... to weights. Pass, for example, "
+                "{0: 1.0, 1: 5.0}."
+            )
         classes = [int(number) for number in weight_of_class]
-        self._unlisted_class = max(classes) + 1  # stands for all unlisted classes, whose weight is 1 as in Keras
+        self._unlisted_class = max(classes) + 1  # stands for all classes without a weight, which Keras weighs with 1
         weights = [weight_of_class.get(number, 1.0) for number in range(self._unlisted_class)]
         self._weights = keras.ops.convert_to_tensor([*weights, 1.0], dtype=keras.config.floatx())
 
@@ -118,13 +123,13 @@ class ClassWeights:
             )
         if len(parts) == 1 or isinstance(parts[1], Mapping | tuple | list):
             raise PipelineError(
-                "fit(class_weight=) needs exactly one array of labels. Put weights of rows into the pipeline instead: "
-                "from_arrays((x, y, sample_weight))."
+                "fit(class_weight=) needs exactly one array of labels. Put a weight for each row into the pipeline "
+                "instead: from_arrays((x, y, sample_weight))."
             )
 
     def __call__(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return `(x, y, sample_weight)` for `(x, y)`."""
-        self.check(parts)  # again, because the output of a device map was unknown before
+        self.check(parts)  # the only check if a map on the device determines the parts
         x, y = parts
         classes = _class_numbers(y)
         is_listed = keras.ops.logical_and(classes >= 0, classes < self._unlisted_class)

@@ -1,8 +1,8 @@
 """A feed for Keras on any backend: `model.fit(feed, epochs=3, validation_data=other_feed)`.
 
-Keras accepts a `DataAdapter` as data. The adapter of this module returns the batches of an ordinary feed for Keras's
-backend. Keras does not pass the arguments of `fit` to an adapter. The adapter reads them from the stack: it applies
-`class_weight`, and raises an error for arguments that Keras would ignore.
+Keras accepts a `DataAdapter` as data. The adapter of this module returns the batches of an ordinary feed for the
+framework on which Keras runs. Keras does not pass the arguments of `fit` to an adapter, so the adapter reads them from
+the stack. It applies `class_weight`, and raises an error for arguments that Keras would ignore.
 """
 
 import functools
@@ -49,7 +49,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     Each epoch of `fit` and each call of `evaluate` or `predict` uses the next epoch of the feed. A feed that was not
     used before begins at `initial_epoch` of `fit`.
 
-    A pipeline of tuples returns `(x,)`, `(x, y)` or `(x, y, sample_weight)`. For a pipeline of dicts, name the fields:
+    If rows are tuples, batches are `(x,)`, `(x, y)` or `(x, y, sample_weight)`. If rows are dicts, name the fields:
     `x="image"`. With a list of names, the model gets a dict of inputs; with a tuple of names, a tuple. With a dict
     `{"input": "field"}`, the model gets a dict with the names of its inputs as keys.
     """
@@ -80,14 +80,14 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             raise
         self._epochs = FeedEpochs(self._feed)
         self._error: Exception | None = None  # error in a call from TensorFlow; `on_epoch_end` raises it
-        self._traced: dict[tuple[str, int], Any] = {}  # traced iterators, by role and length of the signature
-        self._has_warned_of_backup = False  # whether it warned of a callback that does not restore its position
+        self._traced: dict[tuple[str, int], Any] = {}  # `TracedBatches` by role of the feed and length of the signature
+        self._has_warned_of_backup = False  # whether it warned of Keras's `BackupAndRestore`
         self._is_distributed = False  # whether tf.distribute fetches batches before the model takes them
         self._is_in_epoch = False
         self._is_building = False  # whether Keras takes a batch only to read its shapes
-        self._has_short_epoch = False  # whether Keras must forget the number of batches after this epoch
-        self._finished_steps = 0  # steps that an earlier `fit` has finished in the next epoch of `fit`
-        self._steps_per_epoch: int | None = None  # the argument of `fit`, while a resumed epoch has fewer steps
+        self._has_short_epoch = False  # whether the current or the next epoch of `fit` is a resumed, shorter epoch
+        self._finished_steps = 0  # steps of the next epoch of `fit` that an earlier `fit` has finished
+        self._steps_per_epoch: int | None = None  # the argument of `fit`, to restore it after a resumed epoch
 
     # Methods of a feed
 
@@ -101,15 +101,15 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         """Return the position after the last batch that the model has seen."""
         if self._is_distributed and self._is_in_epoch:
             raise FeedError(
-                "a tf.distribute strategy fetches batches early, so the position of the model is known only between "
-                "epochs. Call state_dict() in on_epoch_end() of a callback."
+                "a tf.distribute strategy fetches batches early, so Forebay knows only between epochs how many batches "
+                "the model has seen. Call state_dict() in on_epoch_end() of a callback."
             )
         return self._epochs.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next `fit` start at the position of a state from `state_dict`.
 
-        With a state at the end of an epoch, `fit` starts the next epoch: Keras cannot fit an epoch without a batch.
+        If the state is at the end of an epoch, `fit` starts the next epoch, because Keras cannot fit an empty epoch.
         """
         self._feed.load_state_dict(state)
         batches_left = self.batches_left(state)
@@ -126,7 +126,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         double_checkpoint: bool = False,
         delete_checkpoint: bool = True,
     ) -> FeedBackup:
-        """Return Keras's callback `BackupAndRestore`, which then also restores the position of this feed.
+        """Return a `BackupAndRestore` callback that also restores the position of this feed.
 
         After an interruption, run the same script again: training continues with the next row.
 
@@ -150,10 +150,10 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return FeedBackup(self, backup_dir, save_freq=save_freq, **options)
 
     def resume(self, state: dict[str, Any], *, finished_steps: int) -> bool:
-        """Load a state from an epoch of `fit` in which this many steps are finished.
+        """Load a state of an epoch of `fit` that has `finished_steps` finished steps.
 
-        `fit(steps_per_epoch=)` then takes only the remaining steps in its first epoch. Return False if the feed turned
-        out to be at the end of that epoch, so that it begins the next one.
+        `fit(steps_per_epoch=)` then takes only the remaining steps in its first epoch. Return whether `fit` continues
+        inside of this epoch. Return False if no batch of the epoch remains; then the feed begins the next epoch.
         """
         self.load_state_dict(state)
         if finished_steps and self.batches_left(state) is None:  # only the next batch tells whether the epoch is over
@@ -185,7 +185,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return self._feed.received
 
     def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
-        """Call `callback(stats)` regularly, and return a function that ends the calls, as `Feed.on_stats`."""
+        """Call `callback(stats)` regularly, and return a function that ends the calls, as `Feed.on_stats` does."""
         return self._feed.on_stats(callback, every=every)
 
     def explain(self) -> str:
@@ -252,8 +252,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             return tf_batches.EagerDataset(make_batches)
         if not self._has_known_output:
             raise FeedError(
-                "under a tf.distribute strategy TensorFlow needs the shapes of batches in advance, and the result of a "
-                "map on the device is known only after it ran. Leave where='device' out."
+                "under a tf.distribute strategy, TensorFlow needs the shapes of batches in advance. The shapes after a "
+                "map on the device are known only when the map has run. Leave where='device' out."
             )
         rows = self._feed.batch_rows if self._feed.drops_remainder else None
         leaf_signatures = tf_batches.batch_signature(self._feed.specs, rows=rows)
@@ -269,7 +269,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return tf_batches.TracedDataset(traced, make_batches)
 
     def on_epoch_begin(self) -> None:
-        """Limit the prefetch of Keras, and tell it the length of a resumed epoch."""
+        """Limit the prefetch of Keras, and set the number of batches or steps of a resumed epoch."""
         limit_prefetch(calling_epoch_iterator(), is_on_device=self._on_device)
         self._is_in_epoch, self._is_building = True, is_building_model()
         if self._epochs.next_epoch_batches is not None:
@@ -281,7 +281,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     def on_epoch_end(self) -> None:
         """End an epoch, or replay its first batches if Keras only read their shapes.
 
-        Raise the error of a call from TensorFlow, if there was one.
+        If a call from TensorFlow has stored an error, raise the error.
         """
         self._is_in_epoch = self._is_building = False
         error, self._error = self._error, None
@@ -301,16 +301,14 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     @property
     def _has_known_output(self) -> bool:
-        """Whether batch specs are known before the first batch.
-
-        The output of a device map is unknown.
-        """
+        """Whether the specs of batches are known before the first batch; False if a map runs on the device."""
         return self._feed.plan.input.output is not None
 
     def _uses_eager_tensors(self, model: Any) -> bool:
         """Return whether Keras gets eager tensors.
 
-        Keras's own loop over several steps would copy GPU tensors back to the host, and needs specs in advance.
+        Otherwise, Keras's compiled loop over several steps takes the batches. This loop would copy GPU tensors back to
+        the host, and needs the specs of batches in advance.
         """
         return model.steps_per_execution == 1 or self._on_device or not self._has_known_output
 
@@ -323,7 +321,10 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return EpochBatches(self._epochs, self._arranger_for(call), owner, may_run_ahead=may_run_ahead)
 
     def _arranger_for(self, call: KerasCall | None) -> Arranger:
-        """Return the arranger for a call. Raise an error for a call that cannot work as intended."""
+        """Return the arranger for a call of `fit`, `evaluate` or `predict`.
+
+        Raise an error for a call that cannot work as intended. Without a call, return the plain arranger.
+        """
         if call is None:
             return self._arrange
         structure = self._feed.structure if self._has_known_output else None
