@@ -1,4 +1,4 @@
-"""Read-back code that all frameworks share: pending copies, and the module of a framework."""
+"""What the read-back of all frameworks shares: protocols, grouped copies, and the framework of an array."""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -57,12 +57,12 @@ class PendingCopy(Protocol):
     @property
     def has_arrived(self) -> bool: ...
     def take(self) -> list[Array]:
-        """Wait for the copy and return new NumPy arrays. Call this once."""
+        """Wait for the copy, and return its NumPy arrays. Call this only once."""
         ...
 
 
 class HostCopier(Protocol):
-    """Copies arrays of one framework to the host. It may reuse memory and streams."""
+    """Copies arrays of one framework to the host. It may reuse memory and streams for several copies."""
 
     def __init__(self, max_copies: int) -> None:
         """Prepare for at most `max_copies` pending copies at a time."""
@@ -73,12 +73,12 @@ class HostCopier(Protocol):
         ...
 
     def close(self) -> None:
-        """Release memory and streams. The caller must have taken all copies before."""
+        """Release memory and streams. Call this only after `take` of all copies."""
         ...
 
 
 class CompletedCopy:
-    """A copy that was complete at once, because the arrays were on the host."""
+    """A copy of arrays on the host, which was complete at once."""
 
     __slots__ = ("_arrays",)
 
@@ -114,7 +114,10 @@ class PendingCopies:
 def start_grouped_copies(
     leaves: Sequence[Any], key: Callable[[Any], _Key], start_copy: Callable[[_Key, list[Any]], PendingCopy]
 ) -> PendingCopy:
-    """Start one copy for each group of leaves with the same key."""
+    """Start one copy for all leaves with the same key, such as their device.
+
+    Return a `PendingCopy` that has the leaves in their original order.
+    """
     positions_by_key: dict[_Key, list[int]] = {}
     for position, leaf in enumerate(leaves):
         positions_by_key.setdefault(key(leaf), []).append(position)
@@ -131,10 +134,13 @@ def unwrap_variable(leaf: Any) -> Any:
 
 
 def framework_of(leaf: Any) -> str:
-    """Return the name of an array's framework, without importing it."""
+    """Return the name of an array's framework, without importing the framework.
+
+    Raise SpecError if the leaf is neither an array nor a number.
+    """
     kind: Any = type(leaf)
     name = _framework_of_type(kind)
-    if name is None or not (kind in _SCALARS or hasattr(leaf, "shape")):  # a model has no shape, unlike an array
+    if name is None or not (kind in _SCALARS or hasattr(leaf, "shape")):  # models have no shape
         raise SpecError(
             f"a {kind.__name__} is not an array of NumPy, PyTorch, JAX, TensorFlow or CuPy. Pass arrays, numbers, "
             "dicts and tuples of them, or lists of arrays."
@@ -152,5 +158,5 @@ def _framework_of_type(kind: type) -> str | None:
 
 @cache
 def framework_module(framework: str) -> Any:
-    """Import and return the module of this package for a framework."""
+    """Import and return the read-back module of a framework."""
     return import_module(f"forebay.adapters.readback.{framework}")

@@ -1,7 +1,8 @@
 """Read-back from a GPU, on a stream that waits for the framework's queued work.
 
-The device copies into page-locked blocks, because a copy to other memory would block the caller. Forebay reuses the
-blocks, because page-locking takes longer than most copies. The caller gets a second copy in ordinary memory.
+The device copies arrays into blocks of page-locked memory, because a copy to other memory would block the caller.
+Forebay reuses the blocks, because page-locking takes longer than most copies. So `take` returns a second copy, which
+is in ordinary memory.
 """
 
 import mmap
@@ -22,10 +23,10 @@ __all__ = ["DeviceReader"]
 
 
 class DeviceReader:
-    """Copies arrays of one device to the host, in the order of `start_copy` calls."""
+    """Copies arrays of one GPU to the host, in the order of the calls of `start_copy`."""
 
     def __init__(self, index: int, max_copies: int) -> None:
-        """Prepare for at most `max_copies` pending copies at a time from one GPU."""
+        """Prepare for at most `max_copies` pending copies at a time from the GPU with this index."""
         self._device, self._max_blocks = device_at(index), max_copies
         self._stream = Stream(self._device)
         self._blocks: list[_PageLockedBlock] = []
@@ -37,14 +38,14 @@ class DeviceReader:
         with self._device:
             if is_capturing(stream):
                 raise DeviceError(
-                    "results cannot be read back while a CUDA graph is captured. Call put() after its replay."
+                    "results cannot be read back while a CUDA graph is captured. Call put() after the graph's replay."
                 )
             block = self._take_block(sum(align(array.nbytes, HOST_ALIGNMENT) for array in arrays))
             views = self._queue_copies(arrays, block, stream)
         return _PageLockedCopy(self, block, views, arrays)
 
     def _queue_copies(self, arrays: Sequence[DeviceArray], block: "_PageLockedBlock", stream: int) -> list[Array]:
-        """Queue the copies into a block, and return a view of the block per array."""
+        """Queue the copies of arrays into a block, and return one view of the block for each array."""
         block.source_ready.record(stream)
         self._stream.wait_for(block.source_ready)
         views, offset = [], 0
@@ -73,7 +74,7 @@ class DeviceReader:
     def _take_block(self, nbytes: int) -> "_PageLockedBlock":
         """Return the smallest free block that is large enough, or a new block.
 
-        At `_max_blocks`, the new block replaces the smallest free block.
+        If there are `_max_blocks` blocks already, the new block replaces the smallest free block.
         """
         large_enough = [block for block in self._free_blocks if block.nbytes >= nbytes]
         if large_enough:
@@ -99,7 +100,8 @@ class _PageLockedBlock:
     def __init__(self, device: Device, nbytes: int) -> None:
         self.nbytes = nbytes
         self.memory = PageLockedMemory(device, nbytes)
-        self.source_ready, self.copy_done = Event(device), Event(device)  # arrays are computed; copies are done
+        self.source_ready = Event(device)  # fires when the framework has computed the arrays
+        self.copy_done = Event(device)  # fires when the arrays are in the block
 
     def close(self) -> None:
         self.memory.close()
@@ -108,7 +110,7 @@ class _PageLockedBlock:
 
 
 class _PageLockedCopy:
-    """A copy into a block. It keeps the arrays on the device alive until `take`."""
+    """A copy of arrays into a block. It keeps the arrays on the device alive until `take`."""
 
     __slots__ = ("_arrays", "_block", "_reader", "_views")
 
@@ -130,7 +132,7 @@ class _PageLockedCopy:
 
 
 def _close(device: Device, stream: Stream, blocks: list[_PageLockedBlock]) -> None:
-    with suppress(DeviceError):  # an earlier wait for the device has raised this error already
+    with suppress(DeviceError):  # `take` has raised an error of the device already
         with device:
             stream.wait()
         stream.close()

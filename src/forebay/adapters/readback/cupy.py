@@ -1,4 +1,4 @@
-"""Read-back and finite check for CuPy."""
+"""Read-back and check for finite values for CuPy."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,8 @@ __all__ = ["HostCopier", "all_finite"]
 class HostCopier:
     """Copies arrays to the host in two steps.
 
-    CuPy copies them on the device, in stream order. Then a stream of Forebay copies these snapshots to the host.
+    CuPy first copies them on the device, after the work that computes them. Then a stream of Forebay copies these
+    snapshots to the host. So the program may change the arrays after `start_copy`.
     """
 
     def __init__(self, max_copies: int) -> None:

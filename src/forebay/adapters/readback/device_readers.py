@@ -1,4 +1,4 @@
-"""The `DeviceReader` of each device. The first use imports the CUDA bindings."""
+"""`DeviceReaders`: one `DeviceReader` for each GPU. Its first use imports the CUDA bindings."""
 
 from importlib import import_module
 from typing import Any
@@ -9,11 +9,11 @@ __all__ = ["DeviceReaders"]
 
 
 class DeviceReaders:
-    """The readers of all devices, each created for the first result on its device."""
+    """The readers of all GPUs. The first result on a GPU creates its reader."""
 
     def __init__(self, max_copies: int) -> None:
-        self._max_copies = max_copies  # per device
-        self._readers: dict[int, Any] = {}
+        self._max_copies = max_copies  # pending copies at a time, for each GPU
+        self._readers: dict[int, Any] = {}  # by index of the GPU
 
     def reader_for(self, index: int) -> Any:
         """Return the `DeviceReader` of the GPU with this index."""
@@ -33,7 +33,7 @@ def _cuda_module() -> Any:
         if error.name is None or error.name.partition(".")[0] != "cuda":
             raise
         raise FrameworkError(
-            f"{error.name!r}, which reads results back from a GPU, is not installed. Run pip install 'forebay[cu13]' "
-            "(or cu12).",
+            f"reading results back from a GPU needs {error.name!r}, which is not installed. Run: pip install "
+            "'forebay[cu13]' (or 'forebay[cu12]' for CUDA 12).",
             name=error.name,
         ) from error

@@ -1,6 +1,6 @@
-"""Read-back and finite check for JAX, which copies arrays to the host by itself.
+"""Read-back and check for finite values for JAX, whose threads copy arrays to the host.
 
-If the process exits during such a copy, JAX's threads crash it. So Forebay waits for pending copies at exit.
+If the process exits during a copy, these threads crash the process. So Forebay waits for pending copies at exit.
 """
 
 import atexit
@@ -25,8 +25,8 @@ _copy = jax.jit(jnp.copy)
 class HostCopier:
     """Copies arrays to the host in two steps.
 
-    JAX copies them on the device first, because the next step of the program may donate the originals. Then JAX copies
-    these snapshots to the host.
+    JAX first copies them on the device, because the next step of the program may donate the original arrays. Then JAX
+    copies these snapshots to the host.
     """
 
     def __init__(self, max_copies: int) -> None: ...  # unused: JAX manages the memory of its copies
@@ -47,9 +47,10 @@ class HostCopier:
 
 
 class _JaxCopy:
-    """A copy by JAX.
+    """A copy that JAX makes.
 
-    `has_arrived` means that the device has computed the result. `take` may still wait for the copy to the host.
+    `has_arrived` says only whether the device has computed the result, because JAX does not report the end of the copy.
+    So `take` may still wait for the copy.
     """
 
     __slots__ = ("__weakref__", "_snapshots")
@@ -68,7 +69,7 @@ class _JaxCopy:
 _pending_copies: weakref.WeakSet[_JaxCopy] = weakref.WeakSet()
 
 
-@atexit.register  # runs before JAX's own exit function, which JAX registered earlier
+@atexit.register  # Python calls this before JAX's own exit function, which JAX has registered earlier
 def _wait_for_pending_copies() -> None:
     for pending in list(_pending_copies):
         with suppress(Exception):  # at exit, no code could handle the error
@@ -76,7 +77,7 @@ def _wait_for_pending_copies() -> None:
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """Return whether all values are finite, computed in one compiled program.
+    """Return whether all values are finite, as a boolean that one compiled program computes.
 
     Inside a jitted function, the check becomes a part of that function.
     """

@@ -1,4 +1,4 @@
-"""Read-back and finite check for NumPy arrays and Python numbers."""
+"""Read-back and check for finite values for NumPy arrays and Python numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["HostCopier", "all_finite"]
 
 
 class HostCopier:
-    """Copies arrays immediately, so that later changes have no effect on the results."""
+    """Copies arrays immediately, so that later changes of the arrays do not change the results."""
 
     def __init__(self, max_copies: int) -> None: ...  # unused: each copy is complete at once
 
@@ -24,7 +24,7 @@ class HostCopier:
 
 
 def all_finite(leaves: Sequence[Any]) -> np.bool_:
-    """Return whether all values are finite. Stop at the first leaf that is not."""
+    """Return whether all values are finite. Stop at the first leaf with a value that is not finite."""
     return np.bool_(all(_is_finite(np.asarray(leaf)) for leaf in leaves))
 
 

@@ -1,8 +1,8 @@
 """`Readback` copies results to the host, and `all_finite` checks arrays, without blocking the training loop.
 
-`float(loss)` blocks the program until the device has done all queued work. Then the device is idle until the program
-queues more work. A `Readback` queues the copy after the work that computes the result, and the program continues. Later
-the program takes the results that have arrived.
+`float(loss)` blocks the program until the device has done all queued work. The device is then idle until the program
+queues more work. `Readback.put` instead queues a copy behind the work that computes the result, and returns. Later, the
+program takes the results that have arrived on the host.
 """
 
 import threading
@@ -42,13 +42,13 @@ class Readback:
     A result has the values at the time of `put`, even if the array changes later: PyTorch, CuPy and JAX first copy the
     array on the device. PyTorch results of bfloat16 become float32, because NumPy has no bfloat16.
 
-    The Readback keeps arrived results until you take them with `ready` or `drain`. If a copy failed, `ready` and
-    `drain` return the results before it; if there are none, they raise its error. Several threads may call these
-    methods.
+    The Readback keeps arrived results until you take them with `ready` or `drain`. If a copy has failed, both methods
+    return the results before the failed one; if there are none, they raise the error of the copy. Several threads may
+    call the methods of a Readback.
 
     Args:
-        limit: Upper limit of results in flight. At the limit, `put` waits until the oldest one has arrived.
-        host_bytes: Upper limit of arrived results. If they exceed it, `put` raises BudgetError.
+        limit: Upper limit of results in flight. At the limit, `put` waits until the oldest of them has arrived.
+        host_bytes: Upper limit for the bytes of arrived results. If the results exceed it, `put` raises BudgetError.
 
     Examples:
         >>> import numpy as np
@@ -79,7 +79,7 @@ class Readback:
 
         Args:
             tree: The array, or a tree of arrays, which may be of several frameworks.
-            tag: Any value. It is returned with the result.
+            tag: Any value. `ready` and `drain` return it with the result.
         """
         leaves, structure = flatten(tree)
         with self._lock:
@@ -92,7 +92,8 @@ class Readback:
     def ready(self) -> list[Result]:
         """Return the results that have arrived since the last call, in the order of `put`.
 
-        This does not wait for the device. JAX reports only when a result is computed, so this may wait for a JAX copy.
+        This does not wait for the device to compute a result. It may wait for JAX to copy a computed result, because
+        JAX does not report the end of a copy.
         """
         with self._lock:
             while self._pending and self._pending[0].has_arrived:
@@ -138,8 +139,9 @@ class Readback:
             raise FeedClosedError("this Readback is closed. Call put() before close(), or make another Readback.")
         if self._arrived_nbytes > self._host_nbytes:
             raise BudgetError(
-                f"{len(self._arrived)} results of {format_nbytes(self._arrived_nbytes)} have arrived and were not "
-                f"taken. Loop over ready() in each step, or pass host_bytes= above {format_nbytes(self._host_nbytes)}."
+                f"{len(self._arrived)} results of {format_nbytes(self._arrived_nbytes)} have arrived, and the program "
+                "has not taken them. Loop over ready() in each step, or pass host_bytes= above "
+                f"{format_nbytes(self._host_nbytes)}."
             )
 
     def _start_copy(self, framework: str, leaves: list[Any]) -> PendingCopy:
@@ -174,12 +176,12 @@ class Readback:
 def all_finite(tree: Tree) -> Any:
     """Return whether all numbers in a tree of arrays are finite.
 
-    The result is one boolean on the device of the arrays. Only reading it waits for the device; pass it to a `Readback`
-    to avoid the wait.
+    The result is one boolean on the device of the arrays. The program waits for the device only when it reads the
+    boolean. To avoid the wait, pass the boolean to a `Readback`.
 
     Args:
-        tree: An array or a tree of arrays of one framework. Integers are always finite. None, the gradient of an unused
-            variable, is ignored.
+        tree: An array or a tree of arrays of one framework. Integers count as finite. A leaf may be None, as the
+            gradient of an unused variable is; it is ignored.
 
     Examples:
         >>> import numpy as np
@@ -193,7 +195,7 @@ def all_finite(tree: Tree) -> Any:
         return np.bool_(True)
     if len(frameworks) > 1:
         raise SpecError(
-            f"the tree has arrays of {' and '.join(frameworks)}, and the result is an array of only one "
+            f"the tree has arrays of {' and '.join(frameworks)}, but the result can be an array of only one "
             "framework. Call all_finite once for each framework."
         )
     return framework_module(frameworks[0]).all_finite(leaves)
@@ -218,14 +220,14 @@ class _PendingResult:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether the copy is done or has failed. `finish` returns the error."""
+        """Whether the copy is done or has failed. `finish` returns the error of a failed copy."""
         try:
             return self.pending.has_arrived
         except Exception:
             return True
 
     def finish(self) -> _ArrivedResult:
-        """Wait for the copy, and return the result or the error."""
+        """Wait for the copy, and return its result or its error."""
         try:
             arrays = self.pending.take()
         except Exception as error:

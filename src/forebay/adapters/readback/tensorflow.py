@@ -1,8 +1,8 @@
-"""Read-back and finite check for TensorFlow.
+"""Read-back and check for finite values for TensorFlow.
 
-TensorFlow does not report its stream, and copies to the host only while a thread waits. So a thread of Forebay waits,
-without the interpreter lock. Forebay cannot copy from a tensor's address: TensorFlow returns the address only after the
-device has done all queued work.
+TensorFlow copies a tensor to the host only while a thread waits for the copy. So a thread of Forebay waits, without the
+GIL. Forebay cannot make the copy itself: TensorFlow does not report its stream, and returns the address of a tensor
+only after the device has done all queued work.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ _CHECKABLE_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 class HostCopier:
-    """Copies tensors from a device on a thread, and tensors of the host at once.
+    """Copies tensors of a device on a thread of Forebay, and tensors of the host at once.
 
-    Tensors are immutable, so they need no snapshot.
+    Tensors are immutable, so there is no need to copy them on the device first.
     """
 
     def __init__(self, max_copies: int) -> None:  # unused: TensorFlow manages the memory of its copies

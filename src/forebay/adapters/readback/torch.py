@@ -1,4 +1,4 @@
-"""Read-back and finite check for PyTorch."""
+"""Read-back and check for finite values for PyTorch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +18,9 @@ _REDUCIBLE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64
 class HostCopier:
     """Copies arrays to the host in two steps.
 
-    PyTorch copies them on their device, in stream order. Then a stream of Forebay copies these snapshots to the host.
-    Snapshots of host tensors need no second step.
+    PyTorch first copies them on their device, after the work that computes them. Then a stream of Forebay copies these
+    snapshots to the host. So the program may change the tensors after `start_copy`. Host tensors need only the first
+    step.
     """
 
     def __init__(self, max_copies: int) -> None:
@@ -43,7 +44,7 @@ class HostCopier:
 def all_finite(leaves: Sequence[Any]) -> Any:
     """Return whether all values are finite, as a boolean on the first leaf's device.
 
-    The minimum and maximum of each leaf suffice: both are NaN if any value is NaN.
+    It is enough to check the minimum and the maximum of each leaf, because both are NaN if any value is NaN.
     """
     device = leaves[0].device
     non_empty = [values for values in map(_checkable_values, leaves) if values.numel()]
