@@ -1,7 +1,8 @@
 """The dataset and the samplers of a loader, which trainers use to rebuild it.
 
-A trainer that resumes makes a new DataLoader from the dataset of the loader, and a batch sampler that leaves out the
-first batches. So the batch sampler numbers the batches of an epoch, and the dataset returns the batch with a number.
+A trainer that resumes makes a new DataLoader from the dataset of the loader, with a batch sampler that leaves out the
+first batches. So the batch sampler of this module numbers the batches of an epoch, and the dataset returns the batch
+that has a given number.
 """
 
 import itertools
@@ -22,7 +23,7 @@ __all__ = ["BatchRows", "FeedBatchSampler", "FeedDataset", "FeedSampler", "refus
 class BatchRows(Sequence[int]):
     """One batch of an epoch: its number, and the positions of its rows.
 
-    The positions count the rows of all ranks.
+    A position is a place in the order of the rows of all ranks.
     """
 
     __slots__ = ("_schedule", "epoch", "number")
@@ -32,7 +33,7 @@ class BatchRows(Sequence[int]):
 
     @property
     def positions(self) -> Sequence[int]:
-        """The positions, which are row numbers if the pipeline does not shuffle. Computed on request."""
+        """The positions of the rows. Without a shuffle, they are the row numbers."""
         cursor = cursor_of_batch(self._schedule, self.epoch, self.number)
         rows = self._schedule.positions(next(self._schedule.groups(cursor, 1)))
         return range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
@@ -49,22 +50,25 @@ class BatchRows(Sequence[int]):
 
 
 class FeedDataset(Dataset):  # type: ignore[misc]  # torch is untyped here
-    """The rows of a pipeline, in the batches of its feed."""
+    """The dataset of a loader. It returns whole batches, but its length is the number of rows."""
 
     def __init__(self, loader_feed: LoaderFeed) -> None:
         self.loader_feed = loader_feed
 
     def __len__(self) -> int:
-        """Return the number of rows of an epoch, of all ranks."""
+        """Return the number of rows that all ranks together get in an epoch."""
         schedule = self.loader_feed.pipeline.schedule
         if schedule.batches is None or not self.loader_feed.pipeline.indexed:
-            raise TypeError("this dataset has no length: its source is a stream, or it repeats without end.")
+            raise TypeError(
+                "this dataset has no length: its source is a stream, or it repeats without end. Count the batches in "
+                "the loop instead."
+            )
         rows = schedule.pass_rows * (schedule.passes or 1)
         limit = schedule.batch_limit
         return rows if limit is None else min(rows, limit * schedule.batch_rows * schedule.shard_count)
 
     def __getitems__(self, batch: Any) -> Tree:
-        """Return the batch that an element of `FeedBatchSampler` describes."""
+        """Return the batch for an element of `FeedBatchSampler`; raise FeedError for other indices."""
         if not isinstance(batch, BatchRows):
             refuse_row(batch)
         return self.loader_feed.batch_at(batch.epoch, batch.number)
@@ -74,15 +78,16 @@ class FeedDataset(Dataset):  # type: ignore[misc]  # torch is untyped here
 
 
 class FeedSampler(DistributedSampler):  # type: ignore[misc]  # torch is untyped here
-    """The positions of the rows of this rank.
+    """Yields the positions of the rows of this rank.
 
-    It is a `DistributedSampler`, so that trainers do not divide the rows among the ranks a second time.
+    Trainers divide the rows among the ranks unless the sampler is a `DistributedSampler`. The feed has divided them
+    already.
     """
 
     def __init__(self, dataset: FeedDataset) -> None:
-        # Do not call the constructor of the base class: it asks torch.distributed for a rank too early.
+        # Do not call the constructor of the base class: it asks torch.distributed for a rank, which is not ready yet.
         self.dataset = dataset
-        self.shuffle, self.seed, self.drop_last = False, 0, False  # the pipeline shuffles
+        self.shuffle, self.seed, self.drop_last = False, 0, False  # no shuffle here, because the pipeline shuffles
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator of the loader start this epoch.
@@ -120,14 +125,14 @@ class FeedSampler(DistributedSampler):  # type: ignore[misc]  # torch is untyped
 
 
 class FeedBatchSampler(BatchSampler):  # type: ignore[misc]  # torch is untyped here
-    """The batches of the next epoch, by number. Skipping some of them reads no rows.
+    """Yields the batches of the next epoch as `BatchRows`. No rows are read for batches that a trainer skips.
 
-    A trainer that needs the same rows in every epoch replaces the sampler by a sequential one. Then every epoch returns
-    the batches of epoch 0.
+    A trainer that needs the same rows in every epoch makes this object again with a sequential sampler. Then the
+    batches of every epoch are those of epoch 0.
     """
 
     def __init__(self, sampler: Any, batch_size: int | None, drop_last: bool) -> None:
-        # Do not call the constructor of the base class: it refuses None, the size of ready-made batches.
+        # Do not call the constructor of the base class: it refuses the batch size None, which ready-made batches have.
         self.batch_size, self.drop_last = batch_size, drop_last
         self.repeats_epoch = not isinstance(sampler, FeedSampler)
         self.sampler: FeedSampler = FeedSampler(sampler.data_source) if self.repeats_epoch else sampler
@@ -144,23 +149,24 @@ class FeedBatchSampler(BatchSampler):  # type: ignore[misc]  # torch is untyped 
 
 
 def refuse_row(index: Any) -> NoReturn:
-    """Raise the error for a trainer that asks for a single row."""
+    """Raise FeedError, because a trainer or a script requests a single row."""
     raise FeedError(
         "feed('loader') is already a DataLoader. It and its dataset return whole batches, in the order of the "
         f"pipeline, so they have no rows by index, but got [{reprlib.repr(index)}]. Iterate the loader itself, or give "
-        "it to the trainer. With transformers, use the Trainer of forebay.adapters.transformers, which takes loaders."
+        "the loader to the trainer. With transformers, use the Trainer of forebay.adapters.transformers, which takes "
+        "loaders."
     )
 
 
 def return_batch(batch: Tree) -> Tree:
-    """Return a batch as it is: the `collate_fn` of a loader."""
+    """Return a batch as it is. This is the `collate_fn` of a loader, whose batches need no collation."""
     return batch
 
 
 def _batches_of_epoch(loader_feed: LoaderFeed, epoch: int) -> Iterator[BatchRows]:
     """Yield all batches of an epoch, without reading them.
 
-    For a stream of unknown length, the iterator ends when the end of the stream was read.
+    For a stream of unknown length, the iterator ends after the dataset has found the end of the stream.
     """
     pipeline = loader_feed.pipeline
     batches = pipeline.epoch_batches

@@ -1,7 +1,7 @@
 """A feed as a PyTorch `DataLoader`: `trainer.fit(model, pipeline.feed("loader"))`.
 
-Trainers check the type of a loader, read its attributes, wrap it and rebuild it. The loader of this module is a
-`DataLoader` to all of them, but its batches come from a feed: no worker process, no collation, no second shuffle.
+Trainers check the type of a loader, read its attributes, wrap it and rebuild it. So the loader of this module is a real
+`DataLoader`. A feed makes its batches, so it starts no worker process of PyTorch, and neither collates nor shuffles.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,8 +25,8 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
     """The batches of a pipeline as a DataLoader of PyTorch.
 
     `pipeline.feed("loader")` returns such a loader. Each loop over it is the next epoch. In a run with several ranks,
-    each rank gets its own rows, and all ranks take the same number of steps. `state_dict` is exact in the middle of an
-    epoch, on any number of ranks.
+    each rank gets its own rows, and all ranks take the same number of steps. A state from the middle of an epoch
+    resumes at the next batch, also on another number of ranks.
 
     Examples:
         >>> import numpy as np, forebay as fb
@@ -36,15 +36,15 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         >>> loader.close()
     """
 
-    # Accelerate reads these two. It leaves a prepared loader as it is, and saves the state of a stateful one.
+    # Accelerate reads these attributes. So it does not wrap the loader, and saves its state.
     _is_accelerate_prepared = True
     use_stateful_dataloader = True
 
     def __init__(self, dataset: FeedDataset, *, batch_sampler: Any = None, **rebuilt: Any) -> None:
         """Make a loader of a dataset.
 
-        A trainer that rebuilds the loader passes another batch sampler, and other settings. These are in `rebuilt`. The
-        loader ignores them, because they follow from the pipeline.
+        A trainer that rebuilds the loader passes a batch sampler of its own. It also passes other settings, which are
+        in `rebuilt`. The loader ignores these settings, because the pipeline determines them.
         """
         pipeline = dataset.loader_feed.pipeline
         rows, drops_rows = None, False
@@ -52,14 +52,14 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
             rows, drops_rows = pipeline.batching.rows, pipeline.batching.drop_remainder
         sampler = FeedSampler(dataset)
         super().__init__(dataset, batch_size=rows, sampler=sampler, drop_last=drops_rows, collate_fn=return_batch)
-        # The constructor refuses a batch sampler next to a batch size, and DataLoader refuses to set it later.
+        # DataLoader refuses a batch sampler next to a batch size, both in its constructor and in `__setattr__`.
         self.__dict__["batch_sampler"] = (
             FeedBatchSampler(sampler, rows, drops_rows) if batch_sampler is None else batch_sampler
         )
         self._loader_feed = dataset.loader_feed
 
     def __iter__(self) -> Iterator[Tree]:
-        """Return an iterator over the next epoch, which starts when its first batch is requested."""
+        """Return an iterator. It starts the next epoch when the trainer requests the first batch."""
         if not isinstance(self.batch_sampler, FeedBatchSampler) or self.batch_sampler.repeats_epoch:
             batches: Iterator[Tree] = super().__iter__()
             return batches
@@ -71,15 +71,15 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         return len(self.batch_sampler)
 
     def __bool__(self) -> bool:
-        return True  # also without a length: trainers write `loader or other_loader`
+        return True  # without this, bool() would call `__len__`, which fails for a stream of unknown length
 
     def __getitem__(self, index: Any) -> NoReturn:
-        refuse_row(index)  # a trainer has taken the loader for a dataset
+        refuse_row(index)  # a trainer uses the loader as a dataset
 
     # Methods of a feed
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last received batch, as a small dict for JSON."""
+        """Return the position after the last received batch, as a dict that JSON can store."""
         return self._loader_feed.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -87,11 +87,14 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         self._loader_feed.load_state_dict(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator start this epoch. An iterator in use continues, and a loaded state stays."""
+        """Make the next iterator start this epoch. An iterator in use continues.
+
+        If a loaded state is in the middle of this epoch, keep its position.
+        """
         self._loader_feed.set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
-        """Return statistics, as `Feed.stats` does. Before the first use, they have no plan and no stages."""
+        """Return statistics, as `Feed.stats` does. Before the first use, they lack the plan and the stages."""
         return self._loader_feed.stats()
 
     @property
@@ -100,7 +103,10 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         return self._loader_feed.recorder.received()
 
     def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
-        """Call a function with the statistics regularly, as `Feed.on_stats` does."""
+        """Call a function with the statistics regularly, and return a function that ends the calls.
+
+        `Feed.on_stats` describes the arguments.
+        """
         return self._loader_feed.reports.add(callback, every, self._loader_feed.recorder)
 
     def explain(self) -> str:

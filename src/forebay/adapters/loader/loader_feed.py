@@ -1,7 +1,7 @@
 """The feed of a loader, which follows the rank and the epoch of the trainer.
 
-A trainer may start the ranks after the script has made its loaders. So the loader builds its feed when it is used, and
-looks for a rank again at the start of each epoch. A state does not depend on the rank, so the feed keeps its position.
+A trainer may start the ranks after the script has made its loaders. So the loader builds its feed at first use. If the
+rank of the process has changed before an epoch, it builds a new feed at the same position.
 """
 
 import sys
@@ -25,7 +25,7 @@ from forebay.pipeline.validate import validate_epoch
 
 __all__ = ["LastBatchSignal", "LoaderBatches", "LoaderFeed", "cursor_of_batch"]
 
-UNKNOWN = -1  # number of remaining batches, or of rows, if the epoch is endless or of unknown length
+UNKNOWN = -1  # stands for a number of batches or rows if the epoch is endless, or if its length is unknown
 
 
 class LoaderFeed:
@@ -38,23 +38,23 @@ class LoaderFeed:
         self._feed: Feed | None = None
         self._is_closed = False
         self._next_epoch = 0  # the epoch that the next iterator starts or continues, unless `_requested` names another
-        # The iterator that began last; None after a change of position. A strong reference would be a cycle.
+        # The iterator that began last; None after a change of position. A strong reference would make a cycle.
         self._current: weakref.ref[LoaderBatches] | None = None
-        self._requested: _EpochRequest | None = None  # for the next iterator
+        self._requested: _EpochRequest | None = None  # what `set_epoch` requested for the next iterator
         self._named_epoch: int | None = None  # the last argument of `set_epoch`
-        self._kept_epoch = 0  # if no iterator has begun, `set_epoch` with this number keeps the position
-        self._indexed: LoaderBatches | None = None  # the iterator of `batch_at`
-        self._indexed_place = (0, 0)  # epoch and number of its next batch
-        self._stream_end: tuple[int, int] | None = None  # epoch of a stream and the number of its batches
+        self._kept_epoch = 0  # `set_epoch` with this number keeps the position, if no iterator has begun
+        self._indexed: LoaderBatches | None = None  # the iterator from which `batch_at` takes batches
+        self._indexed_place = (0, 0)  # epoch and number of the next batch of `_indexed`
+        self._stream_end: tuple[int, int] | None = None  # an epoch of a stream, and the number of its batches
         self.last_batch_signal = LastBatchSignal()
-        # These outlive the feed: for another rank, `_follow_rank` builds a new one.
+        # A feed that `_follow_rank` builds for another rank continues these.
         self.recorder, self.reports = Recorder(), RegularReports()
 
     # The feed
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline on the rank of this process."""
+        """The pipeline with the rank that this process has now."""
         self._follow_rank()
         return self._pipeline
 
@@ -84,7 +84,7 @@ class LoaderFeed:
             return
         assert isinstance(rank, Rank)
         if self._is_iterating and (rank.index, rank.count) == (self._pipeline.shard_index, self._pipeline.shard_count):
-            return  # only the launcher that reports the rank has changed
+            return  # index and count are the same; only the launcher that reports them has changed
         self._pipeline = replace(self._pipeline, rank=rank, shard_index=rank.index, shard_count=rank.count)
         if self._feed is not None and not self._is_closed:
             state = self._feed.state_dict()
@@ -100,7 +100,7 @@ class LoaderFeed:
         if self._feed is not None:
             self._feed.close()
 
-    # Reports. A closed loader makes them too. Before the first use of the feed, only `explain` builds it.
+    # Reports. They work also after `close`. Of these methods, only `explain` builds the feed.
 
     def stats(self) -> dict[str, Any]:
         if self._feed is not None:
@@ -129,8 +129,8 @@ class LoaderFeed:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last received batch.
 
-        If `set_epoch` has requested an epoch since then, return the start of that epoch. The key `named_epoch` has the
-        last argument of `set_epoch`, if the loader has left that epoch because a trainer repeats a short loader.
+        If `set_epoch` has requested an epoch after this batch, return the start of that epoch. If a trainer repeats a
+        short loader, the loader leaves the epoch of `set_epoch`; then the key `named_epoch` has that epoch.
         """
         state, requested = self.feed.state_dict(), self._requested
         if requested is not None and requested.replaces(state):
@@ -142,7 +142,7 @@ class LoaderFeed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iterator start at the position of a state.
 
-        If the epoch of the state is over for all shards, the iterator starts the next epoch.
+        If all shards have finished the epoch of the state, the iterator starts the next epoch.
         """
         self.feed_of_rank.load_state_dict(state)
         cursor = Cursor.from_state(state, self._pipeline.fingerprint)
@@ -155,9 +155,9 @@ class LoaderFeed:
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator start this epoch. An iterator in use continues.
 
-        Keep the position of a loaded state if this is the epoch that was set when the state was made, or the epoch of
-        the state if none was set. Trainers call this also after they have loaded a state in the middle of the epoch,
-        and some of them after they have taken the first batch.
+        Keep the position of a loaded state if `epoch` is the argument that `set_epoch` had before the state was made,
+        or else the epoch of the state. Trainers call this method also after they have loaded a state in the middle of
+        the epoch, and some trainers call it after they have taken the first batch.
         """
         self._named_epoch = epoch = validate_epoch(epoch)
         is_at_kept_position = self._current is None and self._requested is None
@@ -181,7 +181,7 @@ class LoaderFeed:
             self._move_to(self._requested.epoch)
 
     def begin(self, batches: "LoaderBatches") -> tuple[Epoch, int]:
-        """Start the next epoch for an iterator. Return the epoch and the number of its remaining batches."""
+        """Start the next epoch of the feed. Return it, and the number of its batches or `UNKNOWN`."""
         feed = self.feed_of_rank
         self._move_to_requested()
         epoch = iter(feed)
@@ -192,12 +192,12 @@ class LoaderFeed:
         return epoch, batch_count
 
     def end_epoch(self) -> None:
-        """Drop a request for the epoch that has just ended, so that the next iterator starts the following epoch."""
+        """Drop a request for the ended epoch, which the next iterator must not repeat."""
         if self._requested is not None and self._requested.epoch == self._next_epoch - 1:
             self._requested = None
 
     def prefetch(self) -> None:
-        """Let worker threads fill the first batches, unless an iterator is in use."""
+        """Start to fill the first batches of the next epoch, unless an iterator is in use."""
         feed = self.feed_of_rank
         if not self._is_iterating:
             self._move_to_requested()
@@ -228,11 +228,11 @@ class LoaderFeed:
             ) from error
         self._indexed_place = epoch, number + 1
         if not self._indexed.is_in_progress:
-            self._indexed = None  # it refers to this object, and a cycle would delay the release of both
+            self._indexed = None  # drop the reference, because both objects refer to each other
         return batch
 
     def begin_batches(self) -> None:
-        """Forget where a stream ended, because a new iteration over its batches begins."""
+        """Forget where a stream ended, because a new iteration over the batch sampler begins."""
         self._stream_end = None
 
     def has_batch(self, epoch: int, number: int) -> bool:
@@ -248,21 +248,21 @@ class LoaderFeed:
 
 @dataclass(frozen=True, slots=True)
 class _EpochRequest:
-    """An epoch that the next iterator shall start, requested by `set_epoch`."""
+    """An epoch that the next iterator shall start, because a trainer called `set_epoch`."""
 
     epoch: int
-    epoch_in_use: int | None = None  # of the iterator in use at the request; None without one
-    state_in_use: dict[str, Any] | None = None
+    epoch_in_use: int | None = None  # epoch of the iterator that was in use at the request; None without an iterator
+    state_in_use: dict[str, Any] | None = None  # state of the feed at the request
 
     def replaces(self, state: dict[str, Any]) -> bool:
-        """Return whether the loader's state is the start of the requested epoch, not this state of the feed."""
+        """Return whether the loader is at the start of the requested epoch, and not at `state`."""
         return self.epoch_in_use is None or (self.epoch_in_use != self.epoch and self.state_in_use == state)
 
 
 class LoaderBatches(Iterator[Tree]):
-    """An iterator over one epoch, which starts when its first batch is requested.
+    """An iterator over one epoch. It starts the epoch when the trainer requests the first batch.
 
-    Trainers create iterators before they name the epoch, and iterators that they never use.
+    It cannot start earlier: trainers create iterators before they call `set_epoch`, and iterators that they never use.
     """
 
     __slots__ = ("__weakref__", "_batches_left", "_epoch", "_loader_feed")
@@ -292,7 +292,7 @@ class LoaderBatches(Iterator[Tree]):
             raise
         self._batches_left -= 1
         if self._batches_left == 0:
-            # Trainers count batches and do not request one after the last, so the feed would not see the end.
+            # Trainers count batches and request none after the last batch, so the feed would not notice the end.
             next(self._epoch, None)
             self._loader_feed.end_epoch()
             self._loader_feed.last_batch_signal.end_of_dataloader = True
@@ -303,7 +303,7 @@ class LastBatchSignal:
     """Tells Accelerate which batch is the last one of an epoch.
 
     `GradientState` of Accelerate reads the two public attributes. At the last batch, Accelerate ends an accumulation of
-    gradients, and `gather_for_metrics` cuts off padding, of which a feed has none.
+    gradients. `gather_for_metrics` uses `remainder` to remove rows that other loaders repeat to fill the last step.
     """
 
     def __init__(self) -> None:
@@ -312,7 +312,7 @@ class LastBatchSignal:
         self._gradient_state: Any = None
 
     def begin(self, last_step_rows: int) -> None:
-        """Register with Accelerate, if the script uses it."""
+        """Register this object with Accelerate, if the script uses Accelerate."""
         self.end()
         self.end_of_dataloader, self.remainder = False, last_step_rows
         accelerate_state = sys.modules.get("accelerate.state")
@@ -321,7 +321,7 @@ class LastBatchSignal:
             self._gradient_state._add_dataloader(self)
 
     def end(self) -> None:
-        """Remove this loader from those that Accelerate iterates."""
+        """Remove this object from the loaders that Accelerate iterates."""
         if self._gradient_state is not None:
             self._gradient_state._remove_dataloader(self)
             self._gradient_state = None
@@ -334,7 +334,7 @@ def cursor_of_batch(schedule: Schedule, epoch: int, number: int) -> Cursor:
 
 
 def _count_rest(pipeline: Pipeline, cursor: Cursor) -> tuple[int, int]:
-    """Return the number of batches after a cursor in its epoch, and of rows in an incomplete last step.
+    """Return the number of batches after a cursor in its epoch, and of rows of all ranks in an incomplete last step.
 
     The rows are 0 if the last step is full. Both numbers are `UNKNOWN` if the epoch is endless, or if the length of the
     input is unknown.
