@@ -1,6 +1,6 @@
 """The rule for loops that wait for their input. It names the slowest stage.
 
-The limits are those of XProf: 5 % of a step is moderate, 20 % is severe. TraceML uses 10 % and 20 %.
+The limits are those of XProf: a wait of 5 % of a step is moderate, and 20 % is severe. TraceML uses 10 % and 20 %.
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ __all__ = [
     "worker_processes_cure",
 ]
 
-INDEXED_SHARE = 0.2  # of the wait; one gather per batch and its random indices take this share at most
+INDEXED_SHARE = 0.2  # share of the wait that one gather per batch takes at most, with its random indices
 STORED_FILES = (  # title and code of a cure
     "decode the files once, and store the rows",
     '# for example: np.save all decoded rows before the training, then np.load(path, mmap_mode="r")',
@@ -85,14 +85,14 @@ OVERLAP_BASIS = "a thread makes the next batch during the step"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop waits at the site for at least a moderate share of a step, or competes with its producer."""
+    """Whether the loop waits for input at a call site, or competes with its producer."""
     if not view.step_seconds:
         return False
     return cost_of(view, site.events) >= MODERATE * view.step_seconds or competes_with_producer(view, site)
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("input_bound"):
         wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
         slowdown = sum(contention_seconds(view, site, stage.seconds)) if is_in_background(view, stage) else 0.0
@@ -108,7 +108,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) -> Iterator[Cure]:
-    """Yield the cures for the slow stage."""
+    """Yield the cures for the stage that is slow."""
     framework = feed_framework(view, site.api)
     if site.api == FEED_API:
         yield from _feed_cures(view, site, wait, stage, framework)
@@ -119,11 +119,11 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         if code := fit_line(view, site.line, lambda script, number: feed_of_files(script, number, framework)):
             yield _workers_cure(view, site, wait, "let a feed read the files", code)
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, None))
-        if not has_excerpt(view, site.line):  # an excerpt shows that the map is a map of TensorFlow
+        if not has_excerpt(view, site.line):  # with an excerpt, it is certain that TensorFlow runs the map
             yield _workers_cure(view, site, wait, "map rows in worker processes", _process_code(site, framework))
     elif stage.name == SERIAL_MAP:
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, stage.line))
-        if not has_excerpt(view, site.line):  # many mapped functions accept one row only
+        if not has_excerpt(view, site.line):  # only as an example, because many functions accept single rows only
             code = _MAP_CODE.replace("dataset.map", f"dataset.batch({batch_rows(site)}).map")
             yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", code)
     elif stage.name == "batch" or stage.yields_batches:
@@ -209,7 +209,10 @@ def worker_processes_cure(view: CaptureView, site: CallSite, wait: float) -> Cur
 
 
 def index_cure(view: CaptureView, site: CallSite) -> Cure:
-    """Return the cure for small rows in memory: one gather per batch, not one call per row. Files are read once."""
+    """Return the cure for small rows: one gather per batch, not one call per row.
+
+    If the rows come from files, the cure decodes the files once.
+    """
     changes = shorten_input(view, INDEXED_SHARE)
     if reads_files(view, find_slow_stage(view, site)):
         basis = "one operation gathers a batch of stored rows; random changes of rows must stay in the loop"
@@ -221,7 +224,7 @@ def index_cure(view: CaptureView, site: CallSite) -> Cure:
 
 
 def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iterator[Cure]:
-    """Yield the cure that makes all rows of a small dataset once, if they seem to be equal in every epoch."""
+    """Yield the cure that makes all rows once, if epochs seem to have equal rows."""
     if not fits_in_memory(view, site):
         return
     once = format_seconds(cost_of(view, site.events) / (site.per_step or 1) * batches_of_epoch(view, site))
@@ -232,7 +235,7 @@ def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iter
 
 
 def _map_code(view: CaptureView, site: CallSite, map_line: Line | None) -> str:
-    """Return code that maps in parallel and prefetches. `map_line` is the line of the map, if known."""
+    """Return code that maps in parallel and prefetches; `map_line` is None if unknown."""
 
     def make_edits(code: ScriptCode, number: int) -> list[Edit]:
         return map_in_parallel(code, map_line.number if map_line else None, number)
@@ -248,7 +251,7 @@ def _dataset_code(view: CaptureView, site: CallSite, cost_of_stage: float) -> st
 
 
 def overlap_cures(view: CaptureView, site: CallSite, wait: float, cure: Cure) -> Iterator[Cure]:
-    """Yield a cure that replaces the input, with its changes, unless it may make the steps longer.
+    """Yield `cure`, which replaces the input, with its changes, unless it may lengthen steps.
 
     A feed of arrays gathers whole batches. Any other feed makes the same rows or batches in a thread during the step.
     """
@@ -268,7 +271,7 @@ def overlap_cures(view: CaptureView, site: CallSite, wait: float, cure: Cure) ->
 def _batch_feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage, cure: Cure) -> Iterator[Cure]:
     """Yield a cure that lets a feed take ready-made batches from Python code.
 
-    If another thread runs this code already, a feed may only need less time for each batch.
+    If another thread already runs this code, a feed can only hand over each batch faster.
     """
     if not is_in_background(view, stage):
         yield from overlap_cures(view, site, wait, cure)
@@ -279,7 +282,7 @@ def _batch_feed_cures(view: CaptureView, site: CallSite, wait: float, stage: Inp
 
 
 def _less_python_cures(view: CaptureView, site: CallSite, stage: InputStage) -> Iterator[Cure]:
-    """Yield the cure for code that makes batches on another thread, which competes with the loop."""
+    """Yield the cure for a thread that makes batches and competes with the loop."""
     if is_in_background(view, stage):
         title = "make a batch with fewer operations"
         code = "# for example: one call of NumPy for the whole batch, not one for each row"
@@ -314,7 +317,7 @@ def _whole_batches_cure(view: CaptureView, site: CallSite, framework: str) -> Cu
 
 
 def _rows_code(view: CaptureView, site: CallSite, framework: str, *, in_batches: bool) -> str:
-    """Return code for a feed that calls the generator of the script; empty if none fits."""
+    """Return an edit, as text, for a feed that calls the generator of the script."""
 
     def make_edits(code: ScriptCode, number: int) -> list[Edit]:
         return feed_of_rows(code, number, framework, in_batches=in_batches)

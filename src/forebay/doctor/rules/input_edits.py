@@ -1,4 +1,7 @@
-"""Edits of the input of a script: `fit`, DataLoader and iterables of batches, in the script's own terms."""
+"""Edits of the input of a script: `fit`, DataLoader and iterables of batches.
+
+Functions that return edits return an empty list if the code has a form for which they know no edit.
+"""
 
 import ast
 from collections.abc import Sequence
@@ -34,16 +37,17 @@ _WRAPPERS = ("enumerate", "tqdm", "trange", "iter")  # functions that iterate ov
 
 
 def set_keywords(code: ScriptCode, call: ast.Call, **keywords: str) -> list[Edit]:
-    """Return the edit that sets keyword arguments of a call; an empty list if they have these values already."""
+    """Return the edit that sets keyword arguments of a call; empty if already set."""
     current = {keyword.arg: code.text(keyword.value) for keyword in call.keywords}
     changed = {name: value for name, value in keywords.items() if current.get(name) != value}
     return patch_statement(code, code.statement_of(call), *code.set_keywords(call, changed)) if changed else []
 
 
 def change_loader(code: ScriptCode, number: int, generators: Sequence[str] = (), **keywords: str) -> list[Edit]:
-    """Return the edits of the DataLoader that a line builds or iterates; empty if none fits.
+    """Return the edits that set arguments of the DataLoader that a line builds or iterates.
 
-    Each worker process gets its own `generators`, which the dataset holds: for example "transform.rng: Generator".
+    `generators` are the generators of random numbers that the dataset holds, such as "transform.rng: Generator". New
+    code gives each worker process its own generators.
     """
     call = _call_at(code, number, "DataLoader")
     if call is None:
@@ -62,7 +66,7 @@ def change_loader(code: ScriptCode, number: int, generators: Sequence[str] = (),
 
 
 def _seeding_function(code: ScriptCode, name: str, generators: Sequence[str]) -> list[str]:
-    """Return a function that gives a worker process its own generators of random numbers."""
+    """Return the lines of a function that gives a worker process its own `generators`."""
     numpy, (random, random_lines) = code.module_alias("numpy", "np"), module_import(code, "random")
     seeds = {
         "Generator": f"{numpy}.random.default_rng(seed)",
@@ -84,7 +88,7 @@ def _seeding_function(code: ScriptCode, name: str, generators: Sequence[str]) ->
 
 
 def change_batch_size(code: ScriptCode, rows: int, new_rows: int) -> list[Edit]:
-    """Return the edit of the only place that sets a batch size of `rows`; empty if there is none, or several."""
+    """Return the edit of the only place that sets a batch size of `rows`."""
     keywords = [k.value for node in ast.walk(code.tree) if isinstance(node, ast.Call) for k in node.keywords]
     sizes = [value for value in keywords if getattr(code.parents[value], "arg", "") == "batch_size"]
     sizes += [call.args[0] for call in code.calls("batch") if call.args]
@@ -96,7 +100,7 @@ def change_batch_size(code: ScriptCode, rows: int, new_rows: int) -> list[Edit]:
 
 
 def copy_without_wait(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that copies tensors of a line with `non_blocking=True`; empty if all do so already."""
+    """Return the edit that copies the tensors of a line with `non_blocking=True`."""
     statement = code.statement_at(number)
     if statement is None:
         return []
@@ -108,7 +112,7 @@ def copy_without_wait(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
-    """Return the edits that let a feed prefetch the arrays of a Keras `fit`; empty if they do not apply."""
+    """Return the edits that let a feed prefetch the arrays of a Keras `fit`."""
     call = _call_at(code, number, "fit")
     if call is None or code.loops_around(call) or any(isinstance(argument, ast.Starred) for argument in call.args):
         return []
@@ -137,19 +141,19 @@ def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
 
 
 def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that prefetch the ready-made batches of a `fit` or of a loop; empty if they do not apply."""
+    """Return the edits that let a feed prefetch the batches of a `fit` or loop."""
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
     if statement is None or batches is None:
         return []
     iterable, _ = batches
-    source = _restartable(code, iterable)
+    source = _restartable_text(code, iterable)
     is_one_pass = source is None
     if is_one_pass and len(code.loops_around(statement)) > 1:
-        return []  # a generator object has only one pass, but each epoch needs one
+        return []  # a generator object has only one pass, but each epoch needs a pass
     outer = outer_loop(code, statement)
     if names_in(iterable) & _names_assigned_in(outer):
-        return []  # each epoch has another iterable
+        return []  # the outer loop makes a new iterable in each epoch
     name = code.new_name("feed")
     text = source or code.text(iterable)
     lines = [*import_lines(code), f"{name} = fb.from_batches({text}){feed_call(code, statement, framework)}"]
@@ -158,10 +162,11 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
 
 
 def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, stored_rows: str = "") -> list[Edit]:
-    """Return the edits that replace the DataLoader of a loop by a feed of its dataset; empty if they do not apply.
+    """Return the edits that replace the DataLoader of a loop by a feed.
 
-    A feed makes batches as the loader does, unless the loader has its own sampler or collation. With
-    `stored_rows`, a comment, the script makes all rows once, below this comment, and the feed takes them from arrays.
+    The list is empty if the loader has its own sampler or collate function, which a feed would not call. If
+    `stored_rows` is not empty, it is a comment. New code below this comment then makes all rows once, and the feed
+    takes the rows from arrays.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -183,7 +188,7 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, 
     dataset, lines = code.text(arguments["dataset"]), import_lines(code, numpy=bool(stored_rows))
     source = f"fb.from_source({dataset})"
     if stored_rows:
-        is_one_row = rows == "1"  # such rows may have different shapes
+        is_one_row = rows == "1"  # if a batch is one row, rows may differ in shape
         if is_one_row or not _unpacks_batches(statement) or not _is_before_epochs(code, statement, loader, arguments):
             return []
         if not isinstance(arguments["dataset"], ast.Name):
@@ -191,14 +196,14 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, 
             lines += [f"{dataset} = {text}"]
         lines.append(stored_rows)
         numpy = code.module_alias("numpy", "np")
-        every_row = f"({dataset}[row] for row in range(len({dataset})))"  # once
+        every_row = f"({dataset}[row] for row in range(len({dataset})))"  # makes each row once
         source = f"fb.from_arrays(tuple(map({numpy}.stack, zip(*{every_row}))))"
     lines += [f"{name} = {source}{order}.batch({rows}){feed_call(code, statement, framework)}"]
     return [Edit.before(outer, *lines), *patch_statement(code, statement, code.replace(batches[0], name))]
 
 
 def _unpacks_batches(statement: ast.stmt) -> bool:
-    """Whether a loop assigns the parts of a batch to several names, so that a row has several parts."""
+    """Whether a loop assigns the parts of a batch to several names."""
     if not isinstance(statement, ast.For):
         return False
     target = statement.target
@@ -208,7 +213,7 @@ def _unpacks_batches(statement: ast.stmt) -> bool:
 
 
 def _is_before_epochs(code: ScriptCode, statement: ast.stmt, loader: ast.Call, arguments: dict[str, ast.expr]) -> bool:
-    """Whether code before a loop of epochs can use the dataset: the loader is made there, or outside of functions."""
+    """Whether code before the loop of epochs can use the dataset of a loader."""
     if len(code.loops_around(statement)) < 2:
         return False  # a function may run this loop once per epoch
     assigned = _names_assigned_in(outer_loop(code, statement))
@@ -217,7 +222,7 @@ def _is_before_epochs(code: ScriptCode, statement: ast.stmt, loader: ast.Call, a
 
 
 def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:
-    """Return the edit that runs the only map of a feed in processes or on Ray; empty if it does not apply."""
+    """Return the edit that runs the only map of a feed in "process" or "ray"."""
     forebay = code.module_alias("forebay", "forebay")
     calls = [call for call in code.calls("map") if root_name(call) == forebay]
     if len(calls) != 1:
@@ -229,7 +234,7 @@ def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:
 
 
 def workers_of_dataset(code: ScriptCode, number: int, workers: int) -> list[Edit]:
-    """Return the edits that give worker processes to the PyDataset of a `fit`; empty if they do not apply."""
+    """Return the edits that give worker processes to the PyDataset of a `fit`."""
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
     if statement is None or batches is None or batches[1] is None:
@@ -245,7 +250,10 @@ def workers_of_dataset(code: ScriptCode, number: int, workers: int) -> list[Edit
 
 
 def feed_call(code: ScriptCode, loop: ast.stmt, framework: str) -> str:
-    """Return the call of `feed`. A loop of PyTorch that moves nothing to a device computes on the CPU."""
+    """Return the call of `feed` for the batches of a loop.
+
+    A loop of PyTorch that moves nothing to a device computes on the CPU.
+    """
     moves = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and last_name(node) in ("to", "cuda")]
     targets = [resolve(code, argument) for move in moves for argument in move.args[:1]]
     is_on_cpu = not moves or any(isinstance(target, ast.Constant) and target.value == "cpu" for target in targets)
@@ -290,9 +298,10 @@ def tree_text(code: ScriptCode, node: ast.expr) -> str:
 
 
 def batches_at(code: ScriptCode, statement: ast.stmt | None) -> tuple[ast.expr, ast.Call | None] | None:
-    """Return the expression that yields the batches of a statement, and the `fit` that receives it, if any.
+    """Return the expression that yields the batches of a statement, and its `fit`.
 
-    A loop over numbers and a `fit` with labels of its own have no batches.
+    For a loop, the second value is None. Return None instead of both for a loop over numbers, for a `fit` with separate
+    labels, and for a statement without loop or `fit`.
     """
     if isinstance(statement, ast.For):
         iterable = statement.iter
@@ -311,13 +320,13 @@ def batches_at(code: ScriptCode, statement: ast.stmt | None) -> tuple[ast.expr, 
 
 
 def resolve(code: ScriptCode, node: ast.expr) -> ast.expr:
-    """Return the expression that a name stands for, or the expression itself."""
+    """Return the expression that the script assigns to a name; else the node itself."""
     value = code.value_of(node.id) if isinstance(node, ast.Name) else None
     return value if value is not None else node
 
 
-def _restartable(code: ScriptCode, iterable: ast.expr) -> str | None:
-    """Return the text of an iterable that can be iterated once per epoch; None if it is one generator object."""
+def _restartable_text(code: ScriptCode, iterable: ast.expr) -> str | None:
+    """Return code for an iterable that each epoch can iterate; None for a generator object."""
     value = resolve(code, iterable)
     function = code.function(last_name(value)) if isinstance(value, ast.Call) else None
     if function is None or not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):

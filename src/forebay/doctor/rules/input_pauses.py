@@ -1,4 +1,7 @@
-"""Rare long steps that wait for a DataLoader: its workers start again, or some batches take long to make."""
+"""Causes and cures of rare long steps that wait for a DataLoader.
+
+Either its workers start again, or some batches take long to make.
+"""
 
 from collections.abc import Iterator
 from math import ceil
@@ -17,7 +20,7 @@ from forebay.doctor.rules.wording import location, nbytes_per_call
 __all__ = ["INPUT", "RESTART", "SLOW_BATCHES", "input_cures", "input_evidence", "input_kind"]
 
 _NAMES = ("torch.utils.data.dataloader.", "multiprocessing.")
-INPUT = AvoidableCall("waits for batches", _NAMES, "", "")  # `input_kind` finds out why
+INPUT = AvoidableCall("waits for batches", _NAMES, "", "")  # `input_kind` returns RESTART or SLOW_BATCHES instead
 RESTART = AvoidableCall(
     "waits for workers that start again",
     _NAMES,
@@ -34,8 +37,8 @@ _EPOCH_FUNCTIONS = (
     "multiprocessing.process.BaseProcess.start",
 )
 DEFAULT_PREFETCH = 2  # batches per worker of a DataLoader
-MAX_AHEAD = 64  # batches of all workers together that a cure prefetches
-MAX_AHEAD_NBYTES = 1 << 30  # of these batches
+MAX_AHEAD = 64  # batches that all workers together prefetch with a cure
+MAX_AHEAD_NBYTES = 1 << 30  # bytes of these batches
 
 
 def input_kind(view: CaptureView, pause: Pause) -> AvoidableCall:
@@ -51,7 +54,7 @@ def input_kind(view: CaptureView, pause: Pause) -> AvoidableCall:
 
 
 def input_evidence(view: CaptureView, kind: AvoidableCall | None) -> Iterator[str]:
-    """Yield where the rows of slow batches are made, and whether worker processes make them."""
+    """Yield a sentence about the function and the processes that make slow rows."""
     if kind is not SLOW_BATCHES:
         return
     line, workers = _row_line(view), any(each.get("workers") for each in _loader_settings(view))
@@ -61,7 +64,10 @@ def input_evidence(view: CaptureView, kind: AvoidableCall | None) -> Iterator[st
 
 
 def input_cures(view: CaptureView, pause: Pause, kind: AvoidableCall, seconds: float) -> Iterator[Cure]:
-    """Yield the cures of long steps that wait for a DataLoader and cost `seconds` per step."""
+    """Yield the cures of long steps that wait for a DataLoader.
+
+    These steps take `seconds` more per step of the run, on average.
+    """
     site = next((site for site in view.sites_of(EventKind.INPUT) if site.api == "DataLoader"), None)
     line = loader_line(view, site) if site is not None else None
     if kind is RESTART:
@@ -84,7 +90,7 @@ def input_cures(view: CaptureView, pause: Pause, kind: AvoidableCall, seconds: f
 
 
 def _loader_settings(view: CaptureView) -> list[dict[str, object]]:
-    """Return the settings of the DataLoaders of the script."""
+    """Return the settings of each DataLoader of the script."""
     builds = (event.detail or {} for event in view.events_of(EventKind.BUILD) if "DataLoader" in event.api)
     return [detail for detail in builds if "workers" in detail]
 
@@ -96,7 +102,7 @@ def _begins_epoch(view: CaptureView, pause: Pause) -> bool:
 
 
 def _epochs(view: CaptureView) -> float:
-    """Return how many epochs the unprofiled steps contain; infinity if the length of an epoch is unknown."""
+    """Return the number of epochs in the unprofiled steps; infinity if it is unknown."""
     batches = [batches_of_epoch(view, site) for site in view.sites_of(EventKind.INPUT)]
     shortest, history = min(filter(None, batches), default=0.0), view.capture.history
     return history.steps / shortest if history is not None and shortest else float("inf")
@@ -109,12 +115,13 @@ def _row_line(view: CaptureView) -> Line | None:
 
 
 def _batches_ahead(pause: Pause, site: CallSite) -> int:
-    """Return how many batches each worker must prefetch to hide a slow batch; 0 if this is not worthwhile.
+    """Return how many batches each worker must prefetch to hide a slow batch.
 
-    While a slow batch is made, the loop needs the batches that were prefetched before it.
+    While a worker makes the slow batch, the loop takes the prefetched batches. The result is 0 if the present number is
+    enough, if the batches would take too much memory, or if the workers are too slow on average.
     """
     workers, usual = count_workers(site), pause.usual_seconds
-    if not workers or not usual or pause.seconds_per_step >= usual * workers:  # on average, the workers are too slow
+    if not workers or not usual or pause.seconds_per_step >= usual * workers:  # the workers are too slow on average
         return 0
     ahead = ceil((1 + (pause.seconds - usual) / usual) / workers)
     now = max((int(each) for each in site.values("prefetch") if isinstance(each, int)), default=DEFAULT_PREFETCH)

@@ -40,36 +40,37 @@ __all__ = [
     "workers_pay",
 ]
 
-# Name of the stage, and key in an event's detail: the line of a tf.data map that runs one row at a time.
+# Name of a stage. As a key in the detail of an event: the line of a tf.data map that handles one row at a time.
 SERIAL_MAP = "mapped_at"
 PY_DATASET = "PyDataset.__getitem__"  # API name of a stage of Keras, which makes whole batches
 KERAS_GENERATOR = "generator"  # API name of a generator that Keras calls, which yields whole batches
 # Titles of cures that add worker processes to a DataLoader.
 WORKERS_CURES = ("use workers", "use one worker per core")
 STORED_ROWS_CURE = "make all rows once, and use a feed"  # title of the cure
-# A batch of this size or less is made of small rows. Receiving a batch from a worker process takes the loop 0.1 to 1 ms
-# (measured with PyTorch 2.11: 0.9 to 1.2 ms of CPU time on two slow cores, for any size up to 1.5 MB).
+# Bytes of a batch; a batch of this size or less has small rows. Receiving a batch from a worker process takes the loop
+# 0.1 to 1 ms (measured with PyTorch 2.11: 0.9 to 1.2 ms of CPU time on two slow cores, for any size up to 1.5 MB).
 SMALL_BATCH_NBYTES = 64 << 10
-MAX_STORED_NBYTES = 4 << 30  # of all rows of a dataset that a script may make once and keep
-STORED_SHARE = 0.1  # of the memory of the host, for these rows; while they are stacked, they need twice as much
-MIN_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small batch from a worker process
-# The same for batches below SMALL_GPU_BATCH_NBYTES in a process that uses a GPU. Measured with 16 workers on the
+MAX_STORED_NBYTES = 4 << 30  # bytes of all rows of a dataset that a script may make once and keep
+STORED_SHARE = 0.1  # share of the host memory for these rows; while the script stacks them, they need twice as much
+# Wait in seconds per batch from which worker processes pay: twice the time to receive a small batch from one.
+MIN_PAYING_WAIT = 2e-3
+# The same limit for batches below SMALL_GPU_BATCH_NBYTES in a process that uses a GPU. Measured with 16 workers on the
 # virtual machine of an H200: a step of 12 ms, of which 8 ms were a wait for a batch of 0.3 MB, became longer. A step of
 # 23 ms became 2.1 times as fast.
 MIN_PAYING_GPU_WAIT = 10e-3
-COMPETING_SHARE = 0.4  # of the step; a thread that makes batches for a shorter time takes little from the loop
-READING_SHARE = 0.5  # of the samples of a stage; with more, it mainly reads or decodes files
+COMPETING_SHARE = 0.4  # share of the step; a thread that makes batches for a shorter time takes little from the loop
+READING_SHARE = 0.5  # share of the time of a stage; if reading files takes more, the stage mainly reads files
 # Functions that read or decode files: all of some packages, and some names in any package.
 _READING = re.compile(
     r"^(PIL|av|cv2|decord|h5py|imageio|nibabel|pydicom|rasterio|soundfile|tarfile|tifffile|torchaudio|zipfile)\."
     r"|(^|\.)(fromfile|genfromtxt|imdecode|imread|load|load_\w+|loads|loadtxt|memmap|open|read|read_\w+|decode_\w+)$"
 )
-# Workers that make batches this much more slowly than possible are enough. Without this margin, the number would change
-# from run to run if making a batch takes about as long as the rest of the step.
+# Workers may need this many times as long for the batches of a step as the rest of the step takes. Without this margin,
+# the number of workers would change from run to run if both times are about equal.
 ENOUGH_SPEED = 1.15
-MIN_FOREIGN_CORES = 0.1  # a sentence about the cores does not mention other programs that use less
+MIN_FOREIGN_CORES = 0.1  # cores that other programs use; `worker_reason` does not mention fewer
 MIN_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
-# The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
+# The same limit for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
 MIN_GENERATOR_SHARE = 0.1
 
 
@@ -79,10 +80,10 @@ class InputStage:
 
     name: str  # "row", "batch", "collate", "map" or "generator" for Python code; SERIAL_MAP, "workers" or "loader"
     seconds: float  # per step
-    line: Line | None = None
-    on_other_thread: bool = False  # Python code that runs on another thread of the process
-    yields_batches: bool = False  # a generator of whole batches, not of rows
-    site: CallSite | None = None  # of Python code
+    line: Line | None = None  # of the Python code, or of the serial map; None for other stages
+    on_other_thread: bool = False  # another thread than that of the loop runs the Python code
+    yields_batches: bool = False  # the stage is a generator of whole batches, not of rows
+    site: CallSite | None = None  # the call site of the Python code; None for other stages
 
     @property
     def api(self) -> str:
@@ -96,7 +97,7 @@ class InputStage:
 
 
 def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
-    """Return the stage that a loop waits for at an input site.
+    """Return the stage that the loop waits for at a call site of its input.
 
     This is the user's slowest Python code, on any thread, if it takes a large enough share of the wait. Otherwise it is
     a serial map, the workers or the loader.
@@ -119,7 +120,7 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
 
 
 def reads_files(view: CaptureView, stage: InputStage) -> bool:
-    """Whether Python code that makes batches spends most of its time in functions that read or decode files."""
+    """Whether a stage spends most of its time in functions that read or decode files."""
     samples = samples_inside(view, stage.site.events) if stage.site is not None else []
     total = sum(sample.nanoseconds for sample in samples)
     reading = sum(sample.nanoseconds for sample in samples if _READING.search(sample.function))
@@ -127,15 +128,15 @@ def reads_files(view: CaptureView, stage: InputStage) -> bool:
 
 
 def is_in_background(view: CaptureView, stage: InputStage) -> bool:
-    """Whether Python code that makes batches runs on another thread, while the step computes on the CPU."""
+    """Whether another thread makes batches in Python while the step computes on the CPU."""
     return stage.is_python and stage.on_other_thread and view.device is None and not view.has_gpu
 
 
 def competes_with_producer(view: CaptureView, site: CallSite) -> bool:
-    """Whether the thread that makes the batches takes time from the loop, which then waits little for batches.
+    """Whether the thread that makes batches slows the loop down, even without long waits.
 
-    Both need the GIL and the cores. This matters if the thread works for a large share of the step, and almost all
-    cores are busy.
+    Both need the GIL and the cores. The thread slows the loop down if it works for a large share of the step, and if
+    almost all cores are busy.
     """
     busy, foreign = (view.capture.facts.get(name) for name in ("busy_cores", "foreign_cores"))
     if not isinstance(busy, int | float) or not is_in_background(view, find_slow_stage(view, site)):
@@ -149,7 +150,8 @@ def competes_with_producer(view: CaptureView, site: CallSite) -> bool:
 def loader_line(view: CaptureView, site: CallSite) -> Line | None:
     """Return the line that builds the loader of a site.
 
-    In older captures, and for tf.data, this is the only line that builds one, or else the line that waits.
+    Older captures, and those of tf.data, do not name this line. For them, return the only line that builds a loader. If
+    there are several, return the line that waits for the loader.
     """
     for index in site.values("built_at"):
         return view.line(index) or site.line
@@ -159,12 +161,12 @@ def loader_line(view: CaptureView, site: CallSite) -> Line | None:
 
 
 def count_workers(site: CallSite) -> int:
-    """Return the number of worker processes; 0 if there are none, or if it is unknown."""
+    """Return the number of worker processes; 0 without workers, or if it is unknown."""
     return max((int(workers) for workers in site.values("workers") if workers), default=0)
 
 
 def count_producers(site: CallSite) -> int:
-    """Return the number of workers. Without workers, return 1 for a prefetching thread, else 0."""
+    """Return the number of workers; without workers, 1 for a prefetching thread, else 0."""
     return count_workers(site) or int(any(site.values("prefetch")))
 
 
@@ -173,7 +175,10 @@ def count_cores(view: CaptureView) -> int:
 
 
 def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
-    """Whether the rows of a loader fit in memory, and their code seems to draw no random numbers."""
+    """Whether all rows of a loader fit in memory, and seem equal in every epoch.
+
+    They seem equal if the hooks found no random numbers in the code that makes them.
+    """
     batches = batches_of_epoch(view, site)
     if not batches or any(detail.get("random_rows", True) for detail in view.loader_details(site)):
         return False
@@ -196,7 +201,11 @@ def generators_of(view: CaptureView, site: CallSite) -> list[str]:
 
 
 def stream_kinds(view: CaptureView, site: CallSite) -> set[str]:
-    """Return "divided" or "whole" if a loader reads a stream; empty if its dataset has row numbers, or is unknown."""
+    """Return "divided" or "whole" for the streams that a loader reads.
+
+    The worker processes divide the rows of a "divided" stream. Each of them yields all rows of a "whole" stream. The
+    result is empty if the dataset has row numbers, or if its kind is unknown.
+    """
     return {str(detail["stream"]) for detail in view.loader_details(site) if detail.get("stream")}
 
 
@@ -206,11 +215,11 @@ def worker_settings(view: CaptureView, site: CallSite, wait: float) -> dict[str,
 
 
 def worker_count(view: CaptureView, site: CallSite, making: float) -> int:
-    """Return how many workers to use, if one process makes the batches of a step in `making` seconds.
+    """Return how many workers to use, if one would need `making` seconds per step.
 
     With a GPU, or if the loader already has producers, this is one worker per core. Otherwise the step needs the cores
-    too. So there are only as many workers as make batches about as fast as the rest of the step uses them, and as fast
-    as the cores allow that other programs leave free.
+    too. The number of workers is then the smallest one that makes batches about as fast as the rest of the step takes
+    them, or as fast as the cores that other programs leave free allow.
     """
     cores = count_cores(view)
     if view.device is not None or view.has_gpu or count_producers(site):
@@ -221,7 +230,7 @@ def worker_count(view: CaptureView, site: CallSite, making: float) -> int:
 
 
 def worker_reason(view: CaptureView, site: CallSite, making: float) -> str:
-    """Return a sentence that says why `worker_count` is this number."""
+    """Return sentences that give the reason for the result of `worker_count`."""
     cores, foreign, workers = count_cores(view), _foreign_cores(view), worker_count(view, site, making)
     others = f", of which other programs use {foreign:.1f}" if foreign >= MIN_FOREIGN_CORES else ""
     one, rest = (format_seconds(seconds) for seconds in (making, _rest_seconds(view, site, making)))
@@ -249,7 +258,7 @@ def _foreign_cores(view: CaptureView) -> float:
 
 
 def makes_batches_quickly(view: CaptureView, site: CallSite, wait: float) -> bool:
-    """Whether it takes about as long to receive a batch from a worker process as to make it."""
+    """Whether receiving a batch from a worker process takes as long as making it."""
     per_batch = wait / site.per_step if site.per_step else 0.0
     nbytes = nbytes_per_call(site)
     if view.device is not None and nbytes < SMALL_GPU_BATCH_NBYTES:
@@ -258,9 +267,10 @@ def makes_batches_quickly(view: CaptureView, site: CallSite, wait: float) -> boo
 
 
 def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
-    """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step.
+    """Whether worker processes save more time than receiving their batches takes.
 
-    Without a GPU, the workers also need cores that the step does not use. Each worker of some streams makes all rows.
+    `wait` is in seconds per step. Without a GPU, the workers also need cores that the step does not use. Workers of a
+    stream whose rows they do not divide save nothing, because each of them makes all rows.
     """
     if makes_batches_quickly(view, site, wait) or "whole" in stream_kinds(view, site):
         return False
@@ -270,7 +280,7 @@ def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
 
 
 def producer_seconds(view: CaptureView, site: CallSite, wait: float) -> float:
-    """Return the seconds per step that one producer per core needs for the batches.
+    """Return the seconds that producers, one per core, need for the batches of a step.
 
     Assume that the work is divided equally among the workers. Without producers, the loop makes the batches itself, so
     they take one core as long as the wait. With producers, each producer is busy for the whole step.

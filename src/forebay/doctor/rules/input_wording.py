@@ -1,4 +1,4 @@
-"""The title and the evidence of a loop that waits for its input."""
+"""The title and the evidence of findings about loops that wait for their input."""
 
 from collections.abc import Iterator
 
@@ -19,9 +19,9 @@ from forebay.doctor.rules.wording import location
 __all__ = ["MODERATE", "wait_evidence", "wait_title"]
 
 MODERATE = 0.05  # share of a step; the rule does not report shorter waits for input
-SEVERE = 0.2  # share of a step; the evidence calls waits from here on severe
-MAX_LINES = 3  # of a stage that the evidence names
-MIN_LINE_SHARE = 0.1  # of the time of a stage; the evidence does not name shorter lines
+SEVERE = 0.2  # share of a step; the evidence calls waits from this share on severe
+MAX_LINES = 3  # lines of a stage that the evidence names
+MIN_LINE_SHARE = 0.1  # share of the time of a stage; the evidence does not name lines with less
 
 _STAGE_REASONS = {
     "row": "Python makes rows one by one",
@@ -47,7 +47,10 @@ def wait_title(view: CaptureView, site: CallSite, wait: float, stage: InputStage
 
 
 def _loader_name(site: CallSite, stage: InputStage) -> str:
-    """Return the name of what the user wrote: a framework may read a dataset of Keras through tf.data."""
+    """Return the name of the loader that the user wrote.
+
+    Keras may read a PyDataset of the user through tf.data, which then is the API of the call site.
+    """
     owner = stage.line.function.rpartition(".")[0].rpartition(".")[2] if stage.line else ""
     return f"the PyDataset {owner}".rstrip() if stage.api == PY_DATASET else site.api
 
@@ -71,7 +74,7 @@ def wait_evidence(view: CaptureView, site: CallSite, wait: float, stage: InputSt
 
 
 def _describe_stage(view: CaptureView, site: CallSite, stage: InputStage, slowdown: float) -> str:
-    """State how long the Python code of a stage runs, and where the loop waits for it."""
+    """Return how long the Python code of a stage runs, and where the loop waits."""
     place, seconds = location(view, site.line, site.api), format_seconds(stage.seconds)
     if not stage.on_other_thread:
         return f"The stage {stage.name!r} takes {seconds} of Python per step. The loop waits at {place}."
@@ -84,7 +87,7 @@ def _describe_stage(view: CaptureView, site: CallSite, stage: InputStage, slowdo
 
 
 def _describe_lines(view: CaptureView, stage: InputStage) -> Iterator[str]:
-    """Yield a sentence that names the lines of a stage that take most of its time."""
+    """Yield a sentence about the lines that take most time of a stage."""
     lines = lines_inside(view, stage.site.events) if stage.site is not None else ()
     total = sum(line.seconds for line in lines)
     longest = [line for line in lines[:MAX_LINES] if line.seconds >= MIN_LINE_SHARE * total]
