@@ -1,7 +1,7 @@
 """Arrow IPC files and streams, including Feather 2, as a source.
 
-Arrow stores columns of numbers without nulls, and of lists that all have the same length, in the layout of a NumPy
-array. Rows of these columns are gathered from the mapped file. Other columns are converted one record batch at a time:
+Arrow stores a column of numbers without nulls, or of lists of one length, in the layout of a NumPy array. Forebay
+gathers the rows of such a column directly from the mapped file. It converts other columns one record batch at a time:
 booleans, which Arrow stores as bits, columns in compressed batches, and columns with a decode function.
 """
 
@@ -71,7 +71,7 @@ class RecordBatches:
     memory: Array  # the bytes of the file
     schema: Any
     decompressed_nbytes: int  # decompressed size of all compressed batches
-    boundaries: Array  # first row of each batch, then the number of rows
+    boundaries: Array  # number of the first row of each batch, then the number of rows in the file
     read: Callable[[int], Any]  # batch number -> record batch; thread-safe; copies only compressed batches
 
     def read_column(self, name: str, batch: int) -> Any:
@@ -97,7 +97,10 @@ class RecordBatches:
 
 
 def read_batches(mapped_file: MappedFile, budget: HeldBudget) -> RecordBatches:
-    """Return the record batches of a file. Only batches that share dictionaries are read now."""
+    """Return the record batches of a file.
+
+    If batches share dictionaries, read all batches now. Otherwise, `RecordBatches.read` reads a batch when needed.
+    """
     memory = mapped_file.array((mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
     try:
         _validate_end(memory)
@@ -133,26 +136,26 @@ def _is_file_format(memory: Array) -> bool:
 def _read_messages(memory: Array) -> tuple[Any, list[Any]]:
     """Return the schema, and the messages of record batches and dictionaries.
 
-    The file format contains a stream after its first 8 bytes.
+    A file in the IPC file format has an IPC stream after its first 8 bytes.
     """
     start = 8 if _is_file_format(memory) else 0
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(memory[start:])))
     messages = list(reader)
     if not messages:
         raise EOFError("it is empty")
-    if messages[0].type != "schema":  # pyarrow would crash the process
+    if messages[0].type != "schema":  # with another message, `read_schema` would crash the process
         raise ValueError(f"its first message is a {messages[0].type}, not a schema")
     return pa.ipc.read_schema(messages[0]), [message for message in messages if message.type in _BATCH_TYPES]
 
 
 def _read_message(path: Path, schema: Any, messages: Sequence[Any], budget: HeldBudget, number: int) -> Any:
-    """Read a record batch of a file without dictionaries."""
+    """Read record batch `number` of a file without dictionaries."""
     _validate_budget(path, messages[number : number + 1], budget)
     return pa.ipc.read_record_batch(messages[number], schema)
 
 
 def _validate_budget(path: Path, messages: Sequence[Any], budget: HeldBudget) -> None:
-    """Raise BudgetError if pyarrow would allocate more than the budget to decompress batches at once."""
+    """Raise BudgetError if decompressing the batches of `messages` would exceed the budget."""
     nbytes = sum(map(declared_nbytes, messages))
     budget.validate(f"{path} claims batches that decompress to {nbytes} bytes", nbytes)
 
@@ -170,7 +173,7 @@ def _read_all_batches(memory: Array) -> list[Any]:
 
 
 def _open_column(batches: RecordBatches, column: ArrowColumn, offsets: Array | None) -> ColumnProtocol:
-    """Open a column in the mapped file if `offsets` are known, otherwise a column of chunks."""
+    """Return a column of the mapped file; without `offsets`, a column of decompressed chunks."""
     if offsets is not None:
         return SegmentedColumn(column.spec, batches.boundaries, batches.memory, offsets)
 
@@ -181,7 +184,7 @@ def _open_column(batches: RecordBatches, column: ArrowColumn, offsets: Array | N
 
 
 def _find_offsets(batches: RecordBatches, column: ArrowColumn) -> Array | None:
-    """Return the file offset of the first row of each batch.
+    """Return the file offset of the first row of each batch, or None.
 
     Return None if the file does not store the rows in the layout of a NumPy array, or has no record batches.
     """

@@ -29,14 +29,14 @@ __all__ = [
     "validate_row_count",
 ]
 
-_MAX_ROWS = 2**62  # of one file; safely below the largest int64
+_MAX_ROWS = 2**62  # rows of one file; safely below the largest int64
 
 ColumnDecoders: TypeAlias = Mapping[str, Callable[[Any], Any]]  # column name -> function from a value to an array
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowColumn:
-    """One column as a leaf."""
+    """How the values of one column become a leaf."""
 
     path: Path  # of the file, for error messages
     name: str
@@ -83,7 +83,7 @@ class ArrowColumn:
         if (lengths["min"], lengths["max"]) != (expected, expected):
             raise SourceError(
                 f"{self.name!r} in {self.path} has lists of {lengths['min']} to {lengths['max']} values in the rows "
-                f"from {first_row} on, but spec= says {self.spec}. Correct spec=, or write all lists with its length."
+                f"from {first_row} on, but spec= says {self.spec}. Correct spec=, or write lists of its length."
             )
 
     def _decode_values(self, decode: Callable[[Any], Any], column: Any, first_row: int) -> Array:
@@ -115,7 +115,10 @@ def read_value(path: Path, name: str, column: Any) -> Any:
 
 
 def _validate_values(path: Path, name: str, column: Any, first_row: int) -> None:
-    """Raise an error if offsets or indices of values are wrong. Reading such a value could crash the process."""
+    """Raise SourceError if offsets or indices in a column are wrong.
+
+    Reading a value at a wrong offset could crash the process.
+    """
     try:
         column.validate(full=True)
     except pa.ArrowException as error:
@@ -129,20 +132,23 @@ def _damage_error(path: Path, name: str, first_row: int, error: Exception) -> So
 
 
 def make_boundaries(path: Path, row_counts: Sequence[int]) -> Array:
-    """Return the first row of each row group or record batch, then the number of rows.
+    """Return the first row of each row group or record batch, then the row count.
 
-    Raise SourceError if the file claims impossible numbers.
+    `row_counts` has the number of rows of each. Raise SourceError if these numbers are impossible.
     """
     if min(row_counts, default=0) < 0 or sum(row_counts) >= _MAX_ROWS:
         raise SourceError(
-            f"{path} is damaged: it claims to have {sum(row_counts)} rows, and {min(row_counts)} in one part. "
-            "Write or download it again."
+            f"{path} is damaged: it claims to have {sum(row_counts)} rows, and {min(row_counts)} in one row group "
+            "or record batch. Write or download it again."
         )
     return np.concatenate([[0], np.cumsum(row_counts, dtype=np.int64)])
 
 
 def validate_row_count(path: Path, part: str, column: Any, boundaries: Array) -> None:
-    """Raise an error if a part of a column has another number of rows than the metadata of the file says."""
+    """Raise SourceError if `column` has another number of rows than `boundaries` say.
+
+    `part` is the row group or record batch that was read. `boundaries` are its first row and the row after its last.
+    """
     expected_rows = int(boundaries[1] - boundaries[0])
     if len(column) != expected_rows:
         raise SourceError(
@@ -151,9 +157,10 @@ def validate_row_count(path: Path, part: str, column: Any, boundaries: Array) ->
 
 
 def validate_chunks(columns: Sequence[ArrowColumn], boundaries: Array, budget: HeldBudget) -> None:
-    """Raise BudgetError if the smallest cache of these columns exceeds the budget.
+    """Raise BudgetError if the smallest cache of the columns exceeds the budget.
 
-    A file of a few bytes can claim any number of rows, because equal values take no space.
+    This cache holds `MIN_CACHED_CHUNKS` row groups or record batches of each column. A file of a few bytes can claim
+    any number of rows, because compressed equal values take almost no space.
     """
     rows = int(np.diff(boundaries).max(initial=0))
     row_nbytes = sum(column.spec.nbytes for column in columns)
@@ -163,7 +170,7 @@ def validate_chunks(columns: Sequence[ArrowColumn], boundaries: Array, budget: H
 
 
 class ColumnFile(Protocol):
-    """An open file with columns."""
+    """An open Parquet or Arrow file."""
 
     @property
     def schema(self) -> Any: ...
@@ -181,7 +188,7 @@ def select_columns(
     spec: Tree | None,
     decode: ColumnDecoders | None,
 ) -> list[ArrowColumn]:
-    """Return the requested columns with their specs, after a check that arrays can hold their rows.
+    """Return the requested columns. Raise an error if arrays cannot hold their rows.
 
     If a column has a decode function and no spec, the decoded first value determines the spec.
     """
@@ -233,8 +240,8 @@ def _infer_spec(path: Path, field: Any, user_spec: ArraySpec | None) -> ArraySpe
         return ArraySpec(shape, value_type.to_pandas_dtype())
     if user_spec is None or user_spec.ragged or len(user_spec.shape) != len(shape):
         raise SourceError(
-            f"{field.name!r} in {path} holds lists of any length ({field.type}). If all have one length, describe the "
-            "shape of a row with spec=, for example "
+            f"{field.name!r} in {path} holds lists of any length ({field.type}). If all lists have one length, "
+            "describe the shape of a row with spec=, for example "
             f"spec={{{field.name!r}: forebay.ArraySpec((128,), {str(value_type)!r})}}. If their lengths differ, read "
             "the column with pyarrow and pass it to from_ragged()."
         )

@@ -1,7 +1,7 @@
 """Numbers in the metadata of Arrow messages, read before pyarrow allocates memory.
 
-A message is a FlatBuffers table. pyarrow has verified its offsets when it opened the message. Field 2 of the table is
-the record batch, or the dictionary batch, whose field 1 is a record batch.
+Forebay compares them with its memory budget. A message is a FlatBuffers table, whose offsets pyarrow has verified when
+it opened the message. Field 2 of the table is a record batch, or a dictionary batch, whose field 1 is a record batch.
 """
 
 import struct
@@ -12,11 +12,11 @@ import numpy as np
 __all__ = ["declared_nbytes", "parse_row_count"]
 
 _ROW_COUNT, _BUFFERS, _COMPRESSION = 0, 2, 3  # fields of a record batch
-_STORED = -1  # in place of the decompressed length: this buffer of a compressed batch is not compressed
+_STORED = -1  # the file has -1 in place of the decompressed length if a buffer of a compressed batch is not compressed
 
 
 def parse_row_count(message: Any) -> int:
-    """Return the number of rows of a record batch. pyarrow would read the data as well."""
+    """Return the number of rows of a record batch, without reading its data."""
     metadata = message.metadata.to_pybytes()
     batch = _find_batch(message, metadata)
     field = _find_field(metadata, batch, _ROW_COUNT) if batch else 0
@@ -24,9 +24,10 @@ def parse_row_count(message: Any) -> int:
 
 
 def declared_nbytes(message: Any) -> int:
-    """Return how many bytes pyarrow allocates to decompress a batch; 0 if it is not compressed.
+    """Return the declared decompressed bytes of a batch; 0 if it is not compressed.
 
-    Each compressed buffer begins with its decompressed length.
+    pyarrow allocates these bytes when it decompresses the batch. Each compressed buffer begins with its decompressed
+    length.
     """
     metadata = message.metadata.to_pybytes()
     batch = _find_batch(message, metadata)
@@ -46,20 +47,20 @@ def declared_nbytes(message: Any) -> int:
 
 
 def _find_batch(message: Any, metadata: bytes) -> int:
-    """Return the position of the record batch in the metadata, or 0 if the message has none."""
+    """Return the position of the record batch in `metadata`; 0 if there is none."""
     (table,) = struct.unpack_from("<I", metadata)
     batch = _find_table(metadata, table, 2)
     return _find_table(metadata, batch, 1) if batch and message.type == "dictionary" else batch
 
 
 def _find_table(data: bytes, table: int, number: int) -> int:
-    """Return the position of the table to which a field refers, or 0 if the field is missing."""
+    """Return the position of the table in field `number`; 0 if it is missing."""
     field = _find_field(data, table, number)
     return field + int(struct.unpack_from("<I", data, field)[0]) if field else 0
 
 
 def _find_field(data: bytes, table: int, number: int) -> int:
-    """Return the position of a field in a FlatBuffers table, or 0 if the field is missing."""
+    """Return the position of field `number` in a FlatBuffers table; 0 if it is missing."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     (vtable_nbytes,) = struct.unpack_from("<H", data, vtable)
     entry = 4 + 2 * number

@@ -1,8 +1,8 @@
 """Decompression of a zip member that is compressed with deflate.
 
-The module uses isal if it is installed, otherwise zlib. `inflate` compares size and checksum of the result with the
-archive's directory. A deflate stream can only be decompressed from its start, so one thread decompresses a member.
-Decompression releases the GIL, so several threads decompress several members in parallel.
+The module uses the library isal if it is installed, otherwise zlib. `inflate` compares size and checksum of the result
+with the archive's directory. A deflate stream can only be decompressed from its start, so one thread decompresses a
+member. Decompression releases the GIL, so several threads decompress several members in parallel.
 """
 
 import zlib

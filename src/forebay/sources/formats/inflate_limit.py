@@ -76,10 +76,10 @@ def decompress_limited(new: NewDecompressor, data: Any, max_nbytes: int) -> byte
 
 
 def declared_nbytes(codec: str, data: Any) -> int:
-    """Return how many bytes a codec allocates for its result: the decompressed size that the data declares.
+    """Return the decompressed size that data compressed by a codec declares.
 
-    Return 0 for codecs other than blosc, lz4 and zstd. For a Zstandard frame that does not state its size, the result
-    is an upper bound.
+    The codec allocates this number of bytes for its result. For a Zstandard frame that does not state its size, the
+    result is an upper bound. Return 0 for codecs other than blosc, lz4 and zstd.
     """
     view = memoryview(data).cast("B")
     if codec == "blosc":
@@ -93,7 +93,7 @@ def _new_lzma(config: Mapping[str, Any]) -> lzma.LZMADecompressor:
     stream_format, filters = config.get("format", lzma.FORMAT_XZ), config.get("filters")
     if stream_format != lzma.FORMAT_RAW:
         return lzma.LZMADecompressor(stream_format, _MAX_DICTIONARY_NBYTES, filters)
-    # The metadata, not the data, states the size of the dictionary.
+    # For raw data, the parameters of the codec state the size of the dictionary, which lzma allocates.
     if any(item.get("dict_size", 0) > _MAX_DICTIONARY_NBYTES for item in filters or ()):
         raise ValueError(f"its dictionary is larger than {_MAX_DICTIONARY_NBYTES} bytes")
     return lzma.LZMADecompressor(stream_format, None, filters)
@@ -115,9 +115,9 @@ def _zstd_nbytes(data: memoryview) -> int:
 
 
 def _read_zstd_frame(data: memoryview, offset: int) -> tuple[int, int]:
-    """Return the decompressed size of a frame, or an upper bound, and the offset of the end of the frame.
+    """Return the decompressed size of a frame, and the offset of its end.
 
-    `offset` is the first byte after the magic number.
+    If the frame does not state its size, return an upper bound. `offset` is the first byte after the magic number.
     """
     flags = _read_int(data, offset, 1)
     is_single_segment = flags >> 5 & 1
@@ -130,7 +130,10 @@ def _read_zstd_frame(data: memoryview, offset: int) -> tuple[int, int]:
 
 
 def _read_zstd_blocks(data: memoryview, offset: int) -> tuple[int, int]:
-    """Return an upper bound for the decompressed size of the blocks of a frame, and the offset of their end."""
+    """Return the largest possible decompressed size of blocks, and the offset of their end.
+
+    The blocks are those of one frame, from byte `offset` on.
+    """
     total, is_last = 0, 0
     while not is_last:
         header = _read_int(data, offset, 3)

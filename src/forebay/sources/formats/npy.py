@@ -21,10 +21,11 @@ from forebay.sources.files.match_spec import match_spec
 
 __all__ = ["MAX_HEADER_NBYTES", "NpyHeader", "open_npy", "parse_header"]
 
-# NumPy's own limit. A longer literal may take long to parse or exhaust the stack.
+# Bytes of the literal in a header; NumPy's own limit. A longer literal may take long to parse or exhaust the stack.
 _MAX_LITERAL_NBYTES = 10_000
 MAX_HEADER_NBYTES = 12 + _MAX_LITERAL_NBYTES  # 12 bytes of magic, version and length, then the literal
-# Largest row size that Forebay accepts in an array without rows. There, the file size cannot confirm the row size.
+# Bytes of the largest row that Forebay accepts in an array without rows, for which the size of the file cannot confirm
+# the size of a row.
 _MAX_UNCONFIRMED_ROW_NBYTES = 2**30
 _PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 

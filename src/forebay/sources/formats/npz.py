@@ -1,8 +1,8 @@
 """`.npz` files as a source.
 
 A zip archive contains a member as it is ("stored") or compressed ("deflated"). Rows of stored members are gathered from
-the mapped file. Deflated members are inflated completely when a row is first needed. If an archive has several deflated
-members, a feed inflates them in parallel, in advance.
+the mapped file. A deflated member is inflated completely when one of its rows is first needed. If an archive has
+several deflated members, a feed inflates them in parallel, in advance.
 
 A stored member may begin at any byte of the archive, so its values are rarely aligned. Gathers copy bytes, so alignment
 does not matter. Checksums of stored members are not verified, because that would read all data.
@@ -48,10 +48,10 @@ def open_npz(
     A row is a dict with one array per member. `members=["x", "y"]` selects members. With `spec=`, the names of its
     leaves select members, which must match the spec. Members written by `numpy.savez` are mapped and use no memory.
     Members written by `savez_compressed` are inflated when a row is first needed. They stay in memory until the source
-    is closed. In a source of many files, the file pool may close a file earlier.
+    is closed. A source of many files may close a file earlier, to limit memory and open files.
 
-    A file whose compressed members inflate to more than `max_held_nbytes` is refused. Without `max_held_nbytes`, these
-    members may take half of the memory of this machine.
+    A file is refused if its compressed members inflate to more than the limit, which `HeldBudget.of` computes from
+    `max_held_nbytes`. For None, the limit is half of the memory of this machine, but at least 1 GiB.
     """
     file = MappedFile(path)
     zip_members = {member.name: member for member in list_members(file)}
@@ -105,7 +105,8 @@ class NpzSource(AbstractSource):
         return out
 
     def decompress(self) -> None:
-        # Several threads may call this. Each thread first inflates members that no other thread has begun.
+        # Several threads may call this. Each thread first inflates the members that no other thread has begun, and then
+        # waits for the others.
         for member in self._deflated_members:
             member.decompress(wait=False)
         for member in self._deflated_members:
@@ -139,7 +140,7 @@ class NpzSource(AbstractSource):
         return self._file.file_extents(locate_extents(arrays)) if len(arrays) == len(self._members) else []
 
     def close(self) -> None:
-        """Release the file and the inflated members when no gather uses them."""
+        """Drop the members. Their memory is freed when no gather uses it."""
         self._members, self._deflated_members = [], []
 
     def _describe_reads(self) -> tuple[ChunkPolicy, Decision | None]:
@@ -217,9 +218,9 @@ def _open_member(file: MappedFile, zip_member: ZipMember) -> _Member:
 
 
 def validate_member_size(header: NpyHeader, name: str, zip_member: ZipMember) -> None:
-    """Raise an error unless header and array have exactly the size of the member.
+    """Raise SourceError unless header and array have exactly the bytes of the member.
 
-    Otherwise a damaged header could claim any size.
+    Otherwise a damaged header could claim an array of any size.
     """
     claimed_nbytes = header.nbytes + math.prod(header.shape) * header.dtype.itemsize
     if claimed_nbytes != zip_member.nbytes:

@@ -30,7 +30,7 @@ from forebay.sources.formats.arrow_columns import (
 
 __all__ = ["ParquetFile", "open_parquet"]
 
-_PART_ROWS = 1024  # rows that `ParquetFile.read_column` reads at a time
+_PART_ROWS = 1024  # rows that `ParquetFile.read_column` reads before it compares their memory with the budget
 
 
 def open_parquet(
@@ -45,12 +45,12 @@ def open_parquet(
 
     A row is a dict with one array per column. A column contains numbers, or lists of numbers of one length. If the
     column type does not define the length, `spec=` must define it. `columns=["x", "y"]` selects columns.
-    `decode={"image": function}` converts each value of a column to an array. Without a spec for that column, opening
-    also decodes its first value, to learn the spec.
+    `decode={"image": function}` converts each value of a column to an array. Without a spec for that column, Forebay
+    decodes its first value when it opens the file, to infer the spec.
 
     Up to `max_held_nbytes` of decompressed row groups stay in memory (1 GiB for None). The cache always has room for 4
-    row groups of each column. A file is refused if these row groups need more memory than the limit. `HeldBudget.of`
-    defines the limit, which is half of the memory of this machine for None.
+    row groups of each column. A file is refused if these row groups need more memory than the limit, which
+    `HeldBudget.of` computes. For None, the limit is half of the memory of this machine, but at least 1 GiB.
     """
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     parquet_file = ParquetFile(mapped_file, budget)
@@ -137,10 +137,11 @@ class ParquetFile:
         self._readers = threading.local()
 
     def _read_parts(self, group: int, column: ArrowColumn) -> Iterator[Any]:
-        """Yield the values of a row group, in several parts if values for a decode function could exceed the budget.
+        """Yield the values of a row group, in parts that fit in the budget.
 
-        Parquet may store a text once for many rows, so all texts may need more bytes than the row group. But no text is
-        longer than the row group, which limits the bytes of a part.
+        Only the values for a decode function may need several parts. Parquet may store a text once for many rows, so
+        all texts may need more bytes than the row group. But no text is longer than the row group, which limits the
+        bytes of a part.
         """
         is_number = column.decode is None and column.spec.shape == ()  # then the number of rows limits the bytes
         nbytes = 0 if is_number else self._validate_size(group, column.name)
@@ -178,11 +179,10 @@ class ParquetFile:
         return column
 
     def _validate_size(self, group: int, name: str) -> int:
-        """Return the bytes that a row group claims to have. Raise BudgetError if they exceed the budget.
+        """Return the decompressed bytes that a row group claims, or raise BudgetError.
 
         The number of rows does not limit these bytes, because texts and lists may have any length. The bytes are those
-        of all columns. Forebay does not read the metadata of one column, because damaged statistics in it crash
-        pyarrow.
+        of all columns, because damaged statistics in the metadata of one column crash pyarrow.
         """
         if group >= self._metadata.num_row_groups:  # the file has no rows
             return 0

@@ -56,7 +56,7 @@ def validate_record_spec(path: PathName, spec: Tree | None) -> tuple[tuple[Array
 
 
 def _validate_byte_order(user_leaf: Any, name: str) -> None:
-    """Raise an error if the user's dtype has a foreign byte order.
+    """Raise SpecError if the user's dtype has the byte order of another machine.
 
     A spec always has the byte order of this machine, so Forebay would ignore the byte order of the user's dtype.
     """
