@@ -1,6 +1,6 @@
 """Finds the line of user code that caused a call.
 
-This line, the user line, is that of the innermost stack frame outside of libraries, generated code and Forebay.
+This is the line of the innermost stack frame outside of libraries, generated code and Forebay.
 """
 
 import linecache
@@ -40,7 +40,7 @@ class SourceLines:
         self._library_folders, self._pip_folders = _find_library_folders(), _find_pip_folders()
 
     def current_line(self, depth: int = 1) -> int:
-        """Return the index of the innermost user line on the stack, or -1.
+        """Return the index of the innermost line of user code on the stack, or -1.
 
         The search skips `depth` frames, beginning with the caller.
         """
@@ -78,7 +78,7 @@ class SourceLines:
         return self._index_of(code.co_filename, code.co_firstlineno, code.co_qualname)
 
     def first_user_line(self, frames: Iterable[tuple[str, int, str]]) -> int:
-        """Return the index of the first user line in a stored stack, or -1.
+        """Return the index of the first line of user code in `frames`, or -1.
 
         Each frame is (file, line number, function). The innermost frame comes first.
         """

@@ -10,13 +10,14 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind
 
 __all__ = ["MAX_BATCHES", "ResidentBatches"]
 
-MAX_BATCHES = 400  # per epoch of a loader of unknown length; the measurement needs fewer
+MAX_BATCHES = 400  # per epoch, for a loader of unknown length; the measurement needs fewer
 
 
 class ResidentBatches:
     """Replaces the batches of the target line by the first batch of their owner.
 
-    The owner is the object that produces the batches, such as a dataset.
+    The owner is the object that produces the batches, such as a dataset. The object also has the options of the
+    emulations that give a loader workers or replace it by a feed.
     """
 
     def __init__(self, emulation: Emulation, target: TargetLine) -> None:
@@ -27,8 +28,8 @@ class ResidentBatches:
         self.workers = emulation.workers if emulation.kind is EmulationKind.WORKERS else 0  # of each loader
         self.feeds: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # loader -> the feed that replaces it
         self.rows = emulation.rows  # what the feeds read: a value of `FeedRows`, or ""
-        # What the emulation has replaced so far. The count is of batches, tf.data datasets of Keras, loaders that got
-        # workers, or iterations over loaders that a feed replaces.
+        # Number of replacements so far: of batches, of tf.data datasets of Keras, of loaders that got workers, or of
+        # iterations over loaders that a feed replaces.
         self.replaced = 0
 
     def should_replace(self) -> bool:

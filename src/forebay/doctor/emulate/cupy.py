@@ -1,4 +1,4 @@
-"""Emulations for CuPy: replacements for calls that upload data, read values back or wait for the GPU."""
+"""Emulations for CuPy: hooks that replace uploads, read-backs and waits for the GPU."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -17,7 +17,7 @@ _READS = (
     *("get", "item", "tolist", "__bool__", "__float__", "__int__", "__complex__", "__repr__", "__str__"),
     "__format__",
 )
-# Functions that convert host data to CuPy arrays. The emulations leave calls alone that pass the data by keyword.
+# Functions that convert host data to CuPy arrays. The hooks do not change calls that pass the data by keyword.
 _CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
 # Classes in `cupy.cuda` with a method `synchronize`, which waits for the device.
 _WAIT_CLASSES = ("Stream", "ExternalStream", "Event")
@@ -27,7 +27,7 @@ MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> h
 
 
 def install(emulator: Emulator) -> None:
-    """Replace the calls that this kind of emulation needs."""
+    """Replace the calls that `_CALLS` lists for the kind of the emulation."""
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 

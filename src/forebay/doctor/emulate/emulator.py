@@ -74,7 +74,10 @@ class Emulator:
                 self._target.bypass(module.wait)
 
     def _install(self, name: str) -> None:
-        """Replace the calls of a framework. An error becomes a note, because it must not reach the script."""
+        """Replace the calls of a framework.
+
+        An error becomes a note of the emulator, because it must not reach the script.
+        """
         try:
             importlib.import_module(FRAMEWORKS[name]).install(self)
         except Exception as error:
@@ -82,9 +85,9 @@ class Emulator:
 
 
 class DisabledSetting:
-    """Keeps a debug setting off for emulations of the kind OFF: the calls that switch it on do nothing.
+    """Keeps a debug setting off, for emulations of the kind OFF.
 
-    For other kinds, `disable` replaces nothing.
+    The calls that switch the setting on do nothing. For other kinds, `disable` replaces nothing.
     """
 
     def __init__(self, emulation: Emulation) -> None:

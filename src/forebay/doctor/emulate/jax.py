@@ -1,4 +1,4 @@
-"""Emulations for JAX: replacements for calls that upload data, read values back or wait for the device."""
+"""Emulations for JAX: hooks that replace uploads, read-backs, waits and callbacks."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,10 @@ _asarray = jnp.asarray  # the original, before any hook
 
 
 def install(emulator: Emulator) -> None:
-    """Replace the JAX functions that the emulation affects. They depend on `emulator.kind`."""
+    """Replace the functions that `_CALLS` lists for the kind of the emulation.
+
+    For the kind OFF, replace the functions that switch a debug setting or add a callback.
+    """
     emulator.settings.disable(emulator.patches, SWITCHES, CONTEXTS)
     _leave_out_callbacks(emulator)
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
@@ -133,7 +136,7 @@ def _replace_jit(emulator: Emulator, jit: Function) -> Function:
 
 
 class _EmulatedJit(FunctionProxy):
-    """A jitted function whose NumPy arguments are replaced by reused or narrowed arrays before the call."""
+    """A jitted function that gets reused or narrowed arrays instead of NumPy arguments."""
 
     def __init__(self, original: Any, emulator: Emulator) -> None:
         super().__init__(original)
@@ -156,7 +159,10 @@ class _EmulatedJit(FunctionProxy):
 
 
 def _is_usable(array: Any) -> bool:
-    """Whether this is a JAX array that still has memory. A jitted function deletes donated arguments."""
+    """Whether this is a JAX array that still has memory.
+
+    A jitted function deletes the memory of donated arguments.
+    """
     return isinstance(array, ArrayImpl) and not array.is_deleted()
 
 
@@ -192,7 +198,7 @@ def _skip_wait(emulator: Emulator, wait: Function) -> Function:
 
 
 def _leave_out_callbacks(emulator: Emulator) -> None:
-    """Replace the function that adds a callback, if the emulation leaves out such callbacks on the target line."""
+    """Replace the function that adds a callback, if the emulation leaves this callback out."""
     for api, owner, name in (
         ("jax.debug.print", jax.debug, "print"),
         ("jax.debug.callback", jax.debug, "callback"),
@@ -220,7 +226,7 @@ def _leave_out(emulator: Emulator, original: Any) -> Any:
 
 
 def _return_zeros(emulator: Emulator, original: Any) -> Any:
-    """Return a hook that returns zeros of the declared shapes, because the callback does not run."""
+    """Return a hook that skips a callback and returns zeros of the declared shapes."""
 
     def hook(callback: Any, result_shape_dtypes: Any, *args: Any, **kwargs: Any) -> Any:
         if not emulator.is_target_calling():

@@ -10,7 +10,7 @@ __all__ = ["install", "wait"]
 
 
 def install(emulator: Emulator) -> None:
-    """Replace the calls that start these tools."""
+    """Replace the calls that start and stop `tracemalloc` and `cProfile`."""
     emulator.settings.disable(emulator.patches, tracemalloc_switches())
     imports = PostImportActions({"cProfile": partial(_keep_profile_off, emulator)})
     imports.install()

@@ -67,7 +67,7 @@ class TimedStepDetector(StepDetector):
     wait_seconds: float = 0.0
     sample_seconds: float = 0.0
     short_seconds: float = 0.0
-    _last_final: int = 0  # index of the last final step end; later ends change when their block ends
+    _last_final: int = 0  # index of the last step end that is final; the ends after it change when their block ends
 
     def on_site(self, site: SiteKey, count: int, now: int) -> bool:
         if self.phase == "done" or not self.is_end(site):

@@ -24,7 +24,7 @@ class TargetLine:
         self._bypass = _ThreadBypass()
 
     def is_calling(self) -> bool:
-        """Whether this line is the innermost user line on the stack, outside of `bypass`."""
+        """Whether this is the innermost line of user code on the stack, outside of `bypass`."""
         if self._bypass.is_active:
             return False
         line = self._lines.current_line()

@@ -1,4 +1,4 @@
-"""Emulations for TensorFlow: replacements for calls that upload data, read values back or return batches."""
+"""Emulations for TensorFlow: hooks that replace uploads, read-backs and reads of batches."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +32,7 @@ MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> h
 
 
 def install(emulator: Emulator) -> None:
-    """Replace the calls that this kind of emulation needs."""
+    """Replace the calls that `_CALLS` lists for the kind of the emulation."""
     emulator.settings.disable(emulator.patches, SWITCHES)
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
@@ -62,13 +62,16 @@ def _replace_next(end: Callable[[], Any], emulator: Emulator, take_next: Functio
 
 
 def _length_of(dataset: Any) -> int | None:
-    """Return the number of batches. None if the dataset is endless or its length is unknown."""
+    """Return the number of batches; None if it is infinite or unknown."""
     count = int(dataset.cardinality())
     return count if count > 0 else None
 
 
 def _place_on_gpu(batch: Any) -> Any:
-    """Return the batch on the first GPU, strings on the host. Without a GPU, return the batch itself."""
+    """Return a copy of the batch on the first GPU, or the batch itself without a GPU.
+
+    Strings stay where they are, because a GPU cannot hold them.
+    """
     if not tf.config.list_logical_devices("GPU"):
         return batch
     with tf.device("GPU:0"):

@@ -1,4 +1,4 @@
-"""Emulations for PyTorch: replacements for calls that upload data, read values back, wait or return batches."""
+"""Emulations for PyTorch: hooks that replace uploads, read-backs, waits and reads of batches."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,7 +41,7 @@ EmulatedCall = Callable[[Emulator, Function, tuple[Any, ...], dict[str, Any]], A
 
 
 def install(emulator: Emulator) -> None:
-    """Replace the calls that this kind of emulation needs."""
+    """Replace the calls that `_CALLS` lists for the kind of the emulation."""
     hooks = TorchHooks(emulator.patches)
     emulator.settings.disable(emulator.patches, (*SWITCHES, *_PROFILER_SWITCHES))
     for owner, name, call in _CALLS.get(emulator.kind, ()):
@@ -68,7 +68,7 @@ class _EmulatedFunction(TorchHook):
 
 
 def _take_batch(emulator: Emulator, take: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the first batch of the dataset; on lines other than the target, the next batch."""
+    """Return the first batch of the dataset; on other lines, the next batch."""
     iterator = args[0]
     length = partial(_length_of, iterator)
     return emulator.batches.next_batch(partial(take, iterator), iterator, id(iterator._dataset), length=length)
@@ -102,7 +102,10 @@ class _LoaderBatches:
 
 
 def _iterate_feed(emulator: Emulator, iterate: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the batches of a feed that reads what the loader reads; on lines other than the target, of the loader."""
+    """Return the batches of a feed that reads what the loader reads.
+
+    On lines other than the target line, return the batches of the loader.
+    """
     loader, batches = args[0], emulator.batches
     if not batches.should_feed():
         return iterate(*args, **kwargs)
@@ -113,7 +116,7 @@ def _iterate_feed(emulator: Emulator, iterate: Function, args: tuple[Any, ...], 
 
 
 def _make_feed(rows: FeedRows, iterate: Function, loader: Any) -> Any:
-    """Return a feed of the batches, the rows or the stored rows of a loader."""
+    """Return a feed that reads the batches, the rows or the stored rows of a loader."""
     device = {} if torch.cuda.is_available() else {"device": "cpu"}
     if rows is FeedRows.BATCHES:
         return forebay.from_batches(_LoaderBatches(iterate, loader)).feed("torch", **device)

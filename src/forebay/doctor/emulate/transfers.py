@@ -20,7 +20,10 @@ EXAMINED_INTERVAL = 16  # then the fingerprint is computed at every 16th upload
 
 
 class UploadReuse:
-    """Replaces an upload by the result of an earlier upload. `resident` holds the ids of resident arrays."""
+    """Replaces an upload by the result of an earlier upload.
+
+    `resident` holds the ids of the arrays in resident batches.
+    """
 
     def __init__(self, emulation: Emulation, target: TargetLine, resident: Collection[int]) -> None:
         self._emulation, self._target, self._resident = emulation, target, resident
@@ -94,9 +97,9 @@ class UploadReuse:
 
 
 def kind_of_data(data: Any) -> Hashable:
-    """Return type, shape and dtype; for a list, its type, its length and the kind of its first item.
+    """Return a key that similar data shares: type, shape and dtype.
 
-    Data is similar if these are equal.
+    For a list, the key is the type, the length and the key of the first item.
     """
     if isinstance(data, list | tuple):
         return type(data), len(data), kind_of_data(data[0]) if data else None
@@ -104,9 +107,9 @@ def kind_of_data(data: Any) -> Hashable:
 
 
 def _fingerprint_of_list(values: Any) -> str:
-    """Return the length and a checksum of three items; "" for an empty list.
+    """Return the length and a checksum of a list as one string; "" for an empty list.
 
-    These are the first, the middle and the last item.
+    The checksum covers the first, the middle and the last item.
     """
     if not values:
         return ""

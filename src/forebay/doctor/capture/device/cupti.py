@@ -39,7 +39,7 @@ _MIN_RECORD_NBYTES = 32  # no CUPTI record of ACTIVITY_KINDS or CALL_KINDS is sm
 
 
 class CuptiRecorder:
-    """Records a device from `start` to `stop`. A process can run one recorder at a time."""
+    """Records a device from `start` to `stop`. A process can run only one recorder."""
 
     def __init__(self, cupti: Any = None, buffers: Any = None) -> None:
         self._cupti = cupti or open_cupti()

@@ -35,7 +35,7 @@ class HookedCall(NamedTuple):
 class CallHook:
     """What a hook does at each call of a function."""
 
-    api: str  # the name of the function in events and notes
+    api: str  # the name of the function in events and in notes of the report
     on_return: Callable[[HookedCall], None]  # called when the function has returned
     should_record: Callable[..., bool] | None = None  # gets the arguments of a call; None: accept every call
     nested: Literal["recorded", "ignored"] = "ignored"  # whether other hooks record calls inside this call
@@ -59,7 +59,7 @@ def hook_call(patches: Patches, owner: Any, name: str, hook: CallHook) -> None:
 def run_guarded(ledger: Ledger, api: str, function: Callable[..., object], *args: Any) -> None:
     """Call `function`, which is a part of a hook.
 
-    An error in `function` becomes a note, because the script must not see errors of hooks.
+    An error in `function` becomes a note in the report, because the script must not see errors of hooks.
     """
     try:
         function(*args)
@@ -76,9 +76,9 @@ def record_call(
     nbytes: int = 0,
     detail: dict[str, Any] | None = None,
 ) -> int:
-    """Write an event for a call, and return the index of its user line.
+    """Write an event for a call, and return the index of the calling line.
 
-    If no user line is on the stack, as in a thread of the framework, write nothing and return -1.
+    If no line of the script is on the stack, as in a thread of the framework, write nothing and return -1.
     """
     line = ledger.lines.current_line()
     if line >= 0:

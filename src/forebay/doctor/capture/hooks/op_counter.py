@@ -1,11 +1,12 @@
 """Counts eager operations, which run one by one, outside of compiled code.
 
 The counter collects the operations of a thread in spans of more than 5 ms. When a span ends, the counter writes one
-event for each user line in it.
+event for each line of the script that started operations in it.
 
-To sample an operation, the counter finds its user line and adds its times. This can take longer than the operation.
+To sample an operation, the counter finds its line and adds up its times. This can take longer than the operation.
 Therefore the counter samples all of the first 300 operations of a thread, and then operations chosen at random, so
-that sampling takes about a fiftieth of the thread's time. Each sample stands for all operations since the previous one.
+that sampling takes about a fiftieth of the thread's time. Each sample stands for all operations since the previous
+sample.
 
 The counter adds up two times: the time inside operations, and the calling time. The calling time of an operation is the
 gap since the previous operation or recorded call ended, in which Python prepares the call. Operations whose tensors are
@@ -22,7 +23,7 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["SPAN_NS", "TINY_NS", "LoopDetector", "OpCounter", "ThreadOps"]
 
 SPAN_NS = 5_000_000  # a span lasts longer than this; shorter spans would write more events
-MAX_SPAN_NS = 2_000_000_000  # a longer span ends at the next sample, even in the middle of an iteration
+MAX_SPAN_NS = 2_000_000_000  # a span of this length ends at the next sample, even in the middle of an iteration
 TINY_NS = 20_000  # a shorter operation does little more than launch its work
 TINY_COST_FACTOR = 6  # `max_tiny_ns` in `add_sample` is at least this many times the cost of a sample
 MAX_CALLING_NS = 1_000_000  # in a longer gap the script did other work, so the gap does not count as calling time
@@ -31,7 +32,7 @@ SAMPLING_DIVISOR = 50  # sampling takes about 1/50 of a thread's time; more if M
 # The measured cost of a sample is limited to this range. A higher value includes time of other processes on the core.
 SAMPLE_COST_BOUNDS_NS = (3_000, 20_000)
 MAX_STRIDE = 64  # largest mean number of operations from one sample to the next
-MAX_SPANS = 3000  # of all threads; then counting ends, even if the doctor finds no steps and keeps its hooks
+MAX_SPANS = 3000  # of all threads; then counting ends, which limits the events of a script without steps
 NEVER_SAMPLE = 1 << 30  # operations until the next sample, after counting has ended
 _stride_random = Random(0)  # a separate generator, because the script owns the state of the global one
 
@@ -147,9 +148,9 @@ class OpCounter:
     ) -> int:
         """Sample an operation and choose the next sample.
 
-        `is_small` says whether all tensors of the operation are small; None: unknown for all operations of the counter.
-        Return the index of the operation's user line, or -1. While steps are timed, only write the event of a span, and
-        return -1. After counting has ended, count nothing and return -1.
+        `is_small` says whether all tensors of the operation are small; None: the hooks of this counter do not know.
+        Return the index of the line that started the operation, or -1. While steps are timed, only write the event of a
+        span, and return -1. After counting has ended, count nothing and return -1.
         """
         if not self.is_on:
             ops.ops_until_sample = NEVER_SAMPLE
@@ -159,7 +160,7 @@ class OpCounter:
             return -1
         line = self.ledger.lines.current_line(2)
         if line >= 0:
-            ops.last_end = max(ops.last_end, min(start, self.ledger.last_end))  # a compiled call is no calling time
+            ops.last_end = max(ops.last_end, min(start, self.ledger.last_end))  # a compiled call is not calling time
             if ops.exact_ops_left > 0:
                 ops.loop.add_line(line)
             if self._ends_span(ops, line, start):
@@ -179,7 +180,7 @@ class OpCounter:
     def write_span(self) -> None:
         """Write one event for each line in this thread's span, and start a new span.
 
-        After MAX_SPANS spans, end counting and add a note.
+        After MAX_SPANS spans, end counting and add a note to the report.
         """
         ops = self.thread.ops
         by_line, ops.by_line, ops.span_start = ops.by_line, {}, perf_counter_ns()

@@ -11,13 +11,16 @@ _HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})
 
 
 def count_pieces(data: Any) -> int:
-    """Return the number of NumPy arrays of one dtype in a list or tuple; 0 for fewer than two, or anything else."""
+    """Return the number of NumPy arrays in a list or tuple.
+
+    Return 0 if there are fewer than two, if they differ in their dtype, or if there is any other value.
+    """
     if type(data) not in (list, tuple) or len(data) < 2 or not _HOST_TYPES.issuperset(map(type, data)):
         return 0
-    return len(data) if len({array.dtype for array in data}) == 1 else 0  # NumPy may join other dtypes to another one
+    return len(data) if len({array.dtype for array in data}) == 1 else 0  # NumPy may convert arrays of several dtypes
 
 
 def pieces_detail(data: Any) -> dict[str, int]:
-    """Return the key `pieces` of an upload event; empty if the data is not a list of NumPy arrays."""
+    """Return the detail `pieces` of an upload event; {} if `count_pieces` returns 0."""
     pieces = count_pieces(data)
     return {"pieces": pieces} if pieces else {}

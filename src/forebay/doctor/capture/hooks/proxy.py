@@ -1,6 +1,6 @@
-"""A proxy that replaces a function and forwards everything to it.
+"""A proxy that replaces a function and forwards everything to the original function.
 
-Subclasses override the call.
+Subclasses override the call, for example to record it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Hooks for tools of Python that slow down every line or every allocation: `cProfile` and `tracemalloc`."""
+"""Hooks for `cProfile` and `tracemalloc`, which slow down every function or allocation."""
 
 import tracemalloc
 from functools import partial

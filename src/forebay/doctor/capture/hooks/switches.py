@@ -1,7 +1,7 @@
 """Hooks for functions that switch debug settings on and off.
 
-The hooks record from when to when a setting is on, and the line that switched it on. The modules
-`settings` of the frameworks list these functions. Emulations use the same lists to keep a setting off.
+The hooks record when a setting is on, and the line of the script that switched it on. The modules `settings` of the
+frameworks list the functions. Emulations use these lists to keep a setting off.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class ContextSwitch:
 
 
 def first_argument(*args: Any, **kwargs: Any) -> bool:
-    """Whether the first argument of a call is true, or missing. It may be passed by keyword."""
+    """Whether the first argument of a call, positional or by keyword, is true or missing."""
     return bool(next(iter((*args, *kwargs.values())), True))
 
 
@@ -55,7 +55,10 @@ def never(*args: Any, **kwargs: Any) -> bool:
 
 
 class SettingSpans:
-    """Records the spans of time in which settings are on. `Patches.restore` ends the spans that are still open."""
+    """Records the spans of time in which settings are on.
+
+    `Patches.restore` ends the spans that are still open.
+    """
 
     def __init__(self, patches: Patches) -> None:
         self._patches, self._ledger = patches, patches.ledger
@@ -73,7 +76,10 @@ class SettingSpans:
             self._patches.replace(switch.owner, switch.name, partial(self._wrap_context, switch), api=switch.setting)
 
     def switch(self, setting: DebugSetting, is_on: bool | None, *, line: int | None = None) -> None:
-        """Begin or end the span of a setting. Without `line`, the line is the innermost user line on the stack."""
+        """Begin or end the span of a setting; None for `is_on`: do nothing.
+
+        `line` is the index of the line that switches the setting; None: the innermost line of the script on the stack.
+        """
         if is_on and setting not in self._open and self._ledger.is_on:
             found = self._ledger.lines.current_line() if line is None else line
             self._open[setting] = found, perf_counter_ns()

@@ -62,7 +62,7 @@ def _hook_waits(patches: Patches) -> None:
 def _hook_kernels(patches: Patches) -> None:
     """Hook kernel classes and the compiler.
 
-    A launch returns when the kernel is queued, so its event lasts as long as the call, not as the kernel.
+    A launch returns when the kernel is queued, so its event has the time of the call, not the time of the kernel.
     """
     for name in _KERNEL_CLASSES:
         methods = {"__call__": EventKind.RUN}

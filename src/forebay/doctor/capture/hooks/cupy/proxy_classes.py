@@ -89,7 +89,10 @@ def _make_proxy_class(original: Any, attributes: dict[str, Any]) -> type:
     """Return a subclass of `original` with the given attributes."""
 
     def reduce(self: Any, protocol: Any) -> Any:
-        """Pickle this object as an object of the original class, so that loading does not need Forebay."""
+        """Pickle this object as an object of the original class.
+
+        So a program without Forebay can load it.
+        """
         create, args, *state = original.__reduce_ex__(self, protocol)
         # pickle accepts `__newobj__` only if the first of `args` is the class of the object, which is the proxy class.
         # So call `__new__` of the original class instead.

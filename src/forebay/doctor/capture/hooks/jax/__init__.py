@@ -97,9 +97,10 @@ def _hook_value(patches: Patches) -> None:
 
 
 def _note_cpu_reads(patches: Patches) -> None:
-    """Add a note if the script ran on the CPU.
+    """Add a note to the report if the script ran on the CPU.
 
-    Called when profiling ends: `jax.default_backend()` would otherwise initialize JAX before the script configures it.
+    `Patches` calls this when profiling ends. Earlier, `jax.default_backend()` would initialise JAX before the script
+    configures it.
     """
     with suppress(Exception):
         if xla_bridge.backends_are_initialized() and jax.default_backend() == "cpu":

@@ -37,7 +37,7 @@ def hook_callbacks(patches: Patches) -> None:
 class _CallbackTimer:
     """Times callbacks until `stop`.
 
-    Compiled functions keep the callbacks that record their time. After `stop`, these only forward calls.
+    Compiled functions keep the callbacks that record their time. After `stop`, these callbacks only forward calls.
     """
 
     def __init__(self, patches: Patches) -> None:
@@ -56,9 +56,10 @@ class _CallbackTimer:
         return hook
 
     def _replace(self, callback: list[Callable[..., Any]], ctx: Any) -> None:
-        """Replace the callback by one that records its time, unless JAX sends it to another process, as for TPUs.
+        """Replace the callback by one that records its time.
 
-        `callback` is a list with one item, because `run_guarded` returns no result.
+        On TPUs, keep the callback, because JAX sends it to another process. `callback` is a list with one item, because
+        `run_guarded` returns no result.
         """
         if ctx.module_context.platforms[0] == "tpu":
             return
@@ -84,6 +85,6 @@ class _CallbackTimer:
 
 
 def _frames(traceback: Any) -> Iterator[tuple[str, int, str]]:
-    """Yield file, line number and function of each frame of a traceback of JAX, innermost first."""
+    """Yield file, line number and function of each frame of a JAX traceback, innermost first."""
     for frame in traceback.frames if traceback is not None else ():
         yield frame.file_name, frame.line_num, frame.function_name

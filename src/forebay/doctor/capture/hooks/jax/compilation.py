@@ -64,10 +64,10 @@ class CompileListener:
         self._record(event, end, duration_ns, str(kwargs.get("fun_name", "")))
 
     def _record(self, event: str, end: int, duration_ns: int, name: str) -> None:
-        """Add up the times of the stages (trace, lowering, compilation), and write one event for each compilation.
+        """Add up the times of stages, and write one event for each compilation.
 
-        The event covers the consecutive stages of one function on this thread. A trace or a lowering is not covered if
-        a stage of another function follows it.
+        The stages of a function are trace, lowering and compilation. The event covers its consecutive stages on this
+        thread, but not a trace or a lowering after which a stage of another function follows.
         """
         name = name.removeprefix("jit(").removesuffix(")")
         unfinished_name, unfinished_ns = self._thread_state.unfinished

@@ -1,4 +1,4 @@
-"""Hooks for eager operations of JAX: how many each user line starts.
+"""Hooks that count the eager operations of JAX that each line of the script starts.
 
 JAX has no single entry point for eager operations. `jax.lax`, `jax.grad` and `jax.vmap` run primitives, and one hook
 covers all primitives. Operators and functions of `jnp` and `jax.random` are jitted functions that run in C++, so each

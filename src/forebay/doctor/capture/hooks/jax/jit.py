@@ -212,7 +212,7 @@ class _JitHooks:
         return jit
 
     def _make_proxy(self, jitted: Any, start: int) -> Any:
-        """Return a proxy of a jitted function, and record its creation, which began at `start` (nanoseconds)."""
+        """Return a proxy of a jitted function, and record its creation since `start` (ns)."""
         proxy = _JitProxy(jitted, self)
         if self.ledger.begin():
             try:

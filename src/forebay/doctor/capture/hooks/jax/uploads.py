@@ -104,7 +104,7 @@ def _describe_move(old: Any, new: Any) -> dict[str, Any]:
 
 
 class _JoinProxy(FunctionProxy):
-    """Replaces a function of `jnp` that joins arrays, and records calls with a list of NumPy arrays."""
+    """Replaces a function of `jnp` that joins arrays, and records joins of NumPy arrays."""
 
     def __init__(self, original: Any, ledger: Ledger, api: str) -> None:
         super().__init__(original)

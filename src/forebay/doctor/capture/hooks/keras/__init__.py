@@ -1,6 +1,6 @@
 """Hooks for Keras: ends of steps, calls of `compile`, and the input of `fit`.
 
-They work with every backend. Only the waits of `fit` for batches are recorded in different places:
+The hooks work with every backend. Only the waits of `fit` for batches are recorded in different places:
 - JAX: in `data.py`
 - TensorFlow: in `tensorflow/input_waits.py`, because `fit` waits inside a compiled function
 - PyTorch: in the hooks of the DataLoader, which Keras creates
@@ -29,7 +29,7 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["SWITCHES", "install"]
 
 FIT, ON_BATCH, APPLY = "Model.fit", "Model.train_on_batch", "Optimizer.apply"  # API names in events
-MAX_OTHER_CALLS = 8  # after this many calls of other trainers, the last of them becomes the step trainer
+MAX_OTHER_CALLS = 8  # after this many calls of other trainers, the last of them becomes the step trainer (`_StepHooks`)
 
 
 def install(patches: Patches) -> None:
@@ -59,7 +59,7 @@ class _StepHooks:
     """Records each step once.
 
     Inside `fit`, a step ends with each `on_train_batch_end`. Elsewhere, it ends with an outermost `train_on_batch` or
-    `apply`. The model or optimizer of this call is its trainer. Only calls of one trainer end steps: the step trainer.
+    `apply`. The trainer of this call is its model or optimizer. Only calls of one trainer, the step trainer, end steps.
     """
 
     def __init__(self, ledger: Ledger) -> None:

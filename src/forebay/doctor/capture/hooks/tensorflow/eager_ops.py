@@ -1,4 +1,7 @@
-"""Hooks for eager operations of TensorFlow: their number for each user line, and their transfers."""
+"""Hooks for eager operations of TensorFlow, and for the transfers that they cause.
+
+The hooks count the operations of each line of the script.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -43,7 +46,7 @@ class EagerOps:
     def on_operation(self, ops: ThreadOps, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
         """Sample the operation if a sample is due, and record its transfers in any case.
 
-        A transfer without a user line is not recorded.
+        A transfer is not recorded if no line of the script is on the stack.
         """
         may_upload = not _PLAIN_TYPES.issuperset(map(type, inputs))
         may_move = self._has_several_devices() and (

@@ -88,7 +88,7 @@ def _is_eager(*_: Any, **__: Any) -> bool:
 def _runs_compiled(function: Any) -> bool:
     """Whether a call runs compiled code.
 
-    It does not while another function is traced, or after `tf.config.run_functions_eagerly(True)`.
+    It does not while TensorFlow traces another function, or after `tf.config.run_functions_eagerly(True)`.
     """
     return bool(context.executing_eagerly()) and not getattr(function, "_run_functions_eagerly", False)
 
@@ -121,10 +121,10 @@ def _iterator_in(arguments: Iterable[Any]) -> Any:
 
 
 class _TraceThreadState(threading.local):
-    """What a thread traces."""
+    """The current and the last trace of one thread."""
 
     is_tracing = False
-    constants_nbytes = 0  # bytes of arrays that the outermost trace has embedded so far
+    constants_nbytes = 0  # bytes of arrays that the graph of the outermost trace contains so far
     graph: Any = None  # the last traced graph, until the call that caused the trace is recorded
 
 

@@ -1,6 +1,6 @@
-"""Floating-point operations of a graph of TensorFlow, from its static shapes.
+"""Counts the floating-point operations (FLOPs) of a TensorFlow graph, from its static shapes.
 
-Only products count. A multiplication and an addition are two operations.
+Only products count. A multiplication and an addition are two FLOPs.
 """
 
 from collections.abc import Callable
@@ -9,15 +9,18 @@ from typing import Any
 
 __all__ = ["count_graph_flops"]
 
-MAX_OPERATIONS = 100_000  # of a graph and the functions that it calls; larger graphs are not counted
+MAX_OPERATIONS = 100_000  # nodes of a graph and the functions that it calls; the FLOPs of larger graphs are unknown
 
 
 class _UnknownError(Exception):
-    """The shapes of the graph do not show its operations."""
+    """The shapes of the graph do not show its FLOPs."""
 
 
 def count_graph_flops(graph: Any) -> int | None:
-    """Return the operations of a graph and of the functions that it calls; None if its shapes do not show them."""
+    """Return the FLOPs of a graph and of the functions that it calls.
+
+    Return None if the shapes do not show the FLOPs.
+    """
     try:
         return _count(graph, [MAX_OPERATIONS])
     except Exception:  # unknown shapes, or another version of TensorFlow; the caller must still record the trace
@@ -25,7 +28,10 @@ def count_graph_flops(graph: Any) -> int | None:
 
 
 def _count(graph: Any, remaining: list[int]) -> int:
-    """Return the operations of a graph. `remaining` has one number: how many operations may still be visited."""
+    """Return the FLOPs of a graph.
+
+    `remaining` has one item: how many operations (nodes of graphs) this may still visit.
+    """
     total = 0
     for operation in graph.get_operations():
         remaining[0] -= 1

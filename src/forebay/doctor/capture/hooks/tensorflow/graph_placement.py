@@ -13,8 +13,8 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["GraphMove", "GraphMoveRecorder", "find_moves", "required_operations"]
 
 API = "tf.device"
-MAX_MOVES = 4  # the largest moves of a graph; only these are recorded
-MAX_OPERATIONS = 100_000  # the first operations of a graph; only these are examined
+MAX_MOVES = 4  # only this many moves of a graph, the largest, are recorded
+MAX_OPERATIONS = 100_000  # only this many operations of a graph, the first, are examined
 # Operations that run on a GPU if there is one and the script requests no device.
 _GPU_OPERATIONS = frozenset(
     {"MatMul", "BatchMatMulV2", "Conv2D", "BiasAdd", "Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Relu", "Tanh"}
@@ -27,7 +27,7 @@ class GraphMove(NamedTuple):
 
     nbytes: int  # 0 if the shape is known only at run time
     detail: dict[str, Any]  # details of the event
-    line: int  # index of the user line that created the consuming operation, or -1
+    line: int  # index of the line of the script that created the consuming operation, or -1
 
 
 class GraphMoveRecorder:
@@ -40,8 +40,8 @@ class GraphMoveRecorder:
     def record(self, owner: Any, key: Any, find: Callable[[], Iterable[GraphMove]], end: int) -> None:
         """Record the moves of a run that ended at `end` (nanoseconds).
 
-        `owner` (a function or a graph) and `key` identify the operations that ran. `find` is called once for each pair
-        of owner and key.
+        `owner` (a function or a graph) and `key` identify the operations that ran. The recorder calls `find` once for
+        each pair of owner and key.
         """
         moves_by_key = self._moves.setdefault(owner, {})
         if key not in moves_by_key:
@@ -53,7 +53,7 @@ class GraphMoveRecorder:
 def find_moves(ledger: Ledger, operations: Iterable[Any], devices: Iterable[str]) -> Iterator[GraphMove]:
     """Yield a move for each floating-point input that another device produces.
 
-    Operations on unknown devices are skipped.
+    Skip operations on unknown devices.
     """
     known_devices = {_short_name(device) for device in devices}
     for number, operation in enumerate(operations):

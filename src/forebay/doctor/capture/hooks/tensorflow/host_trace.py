@@ -1,6 +1,6 @@
 """A trace by TensorFlow's profiler: when TensorFlow read batches from iterators, and their sizes.
 
-The profiler traces only the host, so that another profiler can record the GPU.
+The profiler traces only the host, so that the doctor can record the GPU at the same time.
 """
 
 from time import perf_counter_ns
@@ -11,11 +11,11 @@ from tensorflow.tsl.profiler.protobuf import trace_events_pb2
 
 __all__ = ["BatchRead", "HostTrace"]
 
-# The start of the profiler takes about 50 us. The times in a trace count from a moment during this start. The moment is
-# estimated as this share of the start.
+# The start of the profiler takes about 50 us. The times in a trace count from a moment during this start. The doctor
+# assumes that this share of the start has then passed.
 CLOCK_ZERO_SHARE = 0.75
 MAX_START_NS = 1_000_000  # another process has interrupted a start that takes longer, so the estimate would be wrong
-MAX_STARTS = 5  # attempts to start without an interruption; the last one counts in any case
+MAX_STARTS = 5  # attempts to start without an interruption; after the last attempt, the trace runs in any case
 _READ_OPERATIONS = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute")
 
 

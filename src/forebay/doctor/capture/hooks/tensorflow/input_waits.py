@@ -30,7 +30,7 @@ WARM_UP_CALLS = 3  # calls before the first trace starts; they compile the funct
 EARLY_CALLS = 6  # traced calls of the warm-up; the profiled steps start at the eleventh call
 MAX_CALLS = 150  # a trace stops after this many traced calls
 MAX_NS = 15_000_000_000  # a trace stops after 15 s
-MAX_RATIO = 3  # a call longer than this many longest traced calls contains other work, and gets no waits
+MAX_RATIO = 3  # a call that takes this many times as long as the longest traced call does other work: it gets no waits
 KEPT_CALLS = 20_000  # the latest calls without a trace; earlier calls get no waits
 API = "waits inside compiled functions"
 # This module is imported on first use, because some versions of TensorFlow lack the private modules that it imports.
@@ -44,7 +44,7 @@ class _ReadingCall:
     function: int  # identity of the function
     start: int
     end: int
-    line: int  # index of the user line
+    line: int  # index of the line of the script
     detail: dict[str, Any]  # details of its input events
     trace: int = 0  # number of the trace that covers the call; 0: none
 
@@ -55,10 +55,10 @@ class _ReadingCall:
 
 @dataclass(frozen=True, slots=True)
 class _ReadShare:
-    """A read as a part of its call: start and end are shares of the time of the call."""
+    """A read of a batch as a part of its call."""
 
-    start: float
-    end: float
+    start: float  # share of the call's time
+    end: float  # share of the call's time
     nbytes: int
 
 
@@ -77,9 +77,10 @@ class InputWaits:
         self._is_refused = False  # a trace cannot start, or the script has started a profiler
 
     def on_call(self, call: HookedCall, iterator: Any, line: int) -> None:
-        """Add a call of a compiled function with an iterator argument, made on a user line.
+        """Add a call of a compiled function with an iterator argument.
 
-        Start the first trace after WARM_UP_CALLS calls. Stop a trace that has reached a limit.
+        `line` is the index of the line that made the call; -1: not user code, which is ignored. Start the first trace
+        after WARM_UP_CALLS calls. Stop a trace that has reached a limit.
         """
         if line < 0:
             return
@@ -94,7 +95,7 @@ class InputWaits:
             self._start(EARLY_CALLS)
 
     def can_trace(self) -> bool:
-        """Whether compiled functions read batches, so that a trace after the profiled steps is of use."""
+        """Whether compiled functions read batches, so that a later trace is useful."""
         return self._call_count > WARM_UP_CALLS and not self._is_refused
 
     def start(self) -> None:
@@ -121,7 +122,7 @@ class InputWaits:
             run_guarded(self._ledger, API, lambda: self._reads.extend(trace.stop()))
 
     def refuse(self) -> None:
-        """Stop the trace, and start no other, because the script uses a profiler."""
+        """Stop the trace and start no more traces, because the script uses a profiler."""
         self.stop()
         self._is_refused = True
 
@@ -145,7 +146,10 @@ class InputWaits:
             self._trace_count, self._most_calls = self._trace_count + 1, most_calls
 
     def _write(self) -> None:
-        """Write an event for each read of a traced call, and one for each read that other calls probably made."""
+        """Write an event for each read of a traced call, and for each estimated read.
+
+        The reads of the calls without a trace are estimated from the traced calls of the same function.
+        """
         reads_by_function: dict[int, list[list[_ReadShare]]] = {}
         latest: dict[int, int] = {}  # function -> its latest trace
         for call, reads in _match_reads(self._traced_calls, sorted(self._reads)):
@@ -194,7 +198,7 @@ def _match_reads(calls: list[_ReadingCall], reads: list[Any]) -> list[tuple[_Rea
 
 
 def hook_profiler(patches: Patches, waits: InputWaits) -> None:
-    """Stop our trace when the script starts a profiler, because TensorFlow allows only one."""
+    """Stop the trace when the script starts a profiler: TensorFlow allows only one."""
     hook_start = partial(_hook_profiler_start, waits)
     for owner in (profiler_v2, tf.profiler.experimental):
         patches.replace(owner, "start", hook_start, api=API)

@@ -1,4 +1,4 @@
-"""Facts about tf.data pipelines, collected while their datasets are created."""
+"""Facts about tf.data pipelines, collected while the script creates their datasets."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["API", "Pipelines", "api_of"]
 
 API = "tf.data"
 
-MAX_DATASETS = 100  # datasets of one pipeline that are examined at most
+MAX_DATASETS = 100  # only this many datasets of a pipeline are examined
 
 
 class Pipelines:
@@ -32,7 +32,7 @@ class Pipelines:
     def add_stage(self, dataset: Any, **facts: Any) -> None:
         """Add the facts of a stage, also to the events of its roots.
 
-        The facts "works" and "map_line" are not added to events. Only `describe` reads them.
+        The facts "works" and "map_line" are only for `describe`, so the events do not get them.
         """
         self._facts[dataset] = facts
         event_facts = {name: value for name, value in facts.items() if name not in ("works", "map_line")}
@@ -40,14 +40,20 @@ class Pipelines:
             self._root_details.get(ancestor, {}).update(event_facts)
 
     def describe(self, dataset: Any) -> dict[str, Any]:
-        """Return the detail of an input event. The loop asks for it in every step, so it is computed once."""
+        """Return the detail of an input event for the last dataset of a pipeline.
+
+        The hooks call this in every step, so it computes the detail only once.
+        """
         description = self._descriptions.get(dataset)
         if description is None:
             description = self._descriptions[dataset] = self._describe(dataset)
         return dict(description)
 
     def _describe(self, dataset: Any) -> dict[str, Any]:
-        """Return the detail of an input event. A prefetch counts only if no later stage does work."""
+        """Return the detail of an input event.
+
+        A prefetch counts only if no later stage does work, because it does not hide the time of later stages.
+        """
         detail: dict[str, Any] = {"loader": "tf.data", "prefetch": 0}
         does_later_stage_work = False
         for stage in _with_ancestors(dataset):  # from the last stage to the first

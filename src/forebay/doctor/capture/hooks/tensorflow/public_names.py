@@ -1,4 +1,4 @@
-"""Finds the public TensorFlow or Keras function that a user line called, from the stack."""
+"""Finds the public TensorFlow or Keras function on the stack that the script called."""
 
 import sys
 from pathlib import Path
@@ -31,11 +31,11 @@ _public_names: dict[CodeType, str | None] = {}  # cache; None: the function is n
 
 
 class PublicCall(NamedTuple):
-    """A public function that a user line called."""
+    """A public function that a line of the script called."""
 
     name: str
-    is_direct: bool  # at most a few frames of wrappers are between the user line and this function
-    is_operator: bool = False  # the user line has an operator instead of a call, such as `tensor + array`
+    is_direct: bool  # at most a few frames of wrappers are between the line of the script and this function
+    is_operator: bool = False  # the line has an operator instead of a call, such as `tensor + array`
 
 
 # Cache. Key: id of the user code, offset of its instruction, id of the called code, default name. The values also hold
@@ -44,7 +44,7 @@ _public_calls: dict[tuple[int, int, int, str], tuple[PublicCall, CodeType, CodeT
 
 
 def find_public_call(lines: SourceLines, default: str) -> PublicCall:
-    """Return the outermost public function between the user line and the caller, or `default`."""
+    """Return the outermost public function between the script and the caller, or `default`."""
     here = called = sys._getframe(1)
     frame: FrameType | None = here
     while frame is not None and not lines.user_file_cache.get(frame.f_code.co_filename):

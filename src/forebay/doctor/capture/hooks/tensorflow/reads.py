@@ -31,7 +31,7 @@ _READS = {
     "_numpy": "Tensor.numpy",
 }
 # NumPy functions that read a tensor through the buffer protocol, so that no method of the tensor runs. NumPy's ufuncs,
-# such as `np.abs`, are not here: other libraries need their type.
+# such as `np.abs`, are not listed: a proxy would hide their type `np.ufunc`, which other libraries check.
 NUMPY_READS = (
     *("asarray", "array", "asanyarray", "ascontiguousarray", "copy"),
     *("all", "any", "amax", "amin", "argmax", "argmin", "argsort", "average", "clip", "cumsum", "max", "mean"),
@@ -56,8 +56,8 @@ def _hook_method(ledger: Ledger, api: str, original: Any) -> Any:
 def _make_writer(ledger: Ledger, api: str) -> OnReturn:
     """Return a function that records a read-back.
 
-    It skips small integer tensors unless the user line itself reads them, because frameworks read many shapes and
-    indices.
+    It skips small integer tensors unless the line of the script itself reads them, because frameworks read many shapes
+    and indices.
     """
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
@@ -67,14 +67,17 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
         tensor, nbytes = tensors[0], sum(map(nbytes_of, tensors))
         name, is_direct, _ = find_public_call(ledger.lines, api)
         if (is_direct and name == api) or not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes):
-            event_api = name if name.startswith("Model.") else api  # such as Model.fit, which reads for the user
+            event_api = name if name.startswith("Model.") else api  # `Model.fit` itself reads values, such as the loss
             ledger.write((EventKind.DOWNLOAD, event_api, line), start, end, nbytes, detail=describe_tensor(tensor))
 
     return write
 
 
 def _tensors_of(args: tuple[Any, ...]) -> list[Any]:
-    """Return the tensor that is the first argument, or the tensors of a list that begins with one."""
+    """Return the tensors that a call reads; empty if it reads none.
+
+    The first argument is a tensor, or a list that begins with a tensor.
+    """
     first = args[0] if args else None
     if type(first) is EagerTensor:
         return [first]
@@ -84,9 +87,10 @@ def _tensors_of(args: tuple[Any, ...]) -> list[Any]:
 
 
 class _NumPyReadProxy(FunctionProxy):
-    """Replaces a NumPy function that may read a tensor through the buffer protocol, without calling its methods.
+    """Replaces a NumPy function that may read a tensor through the buffer protocol.
 
-    The proxy compares equal to the original, because Numba looks NumPy functions up in dicts.
+    Such a read calls no method of the tensor. The proxy compares equal to the original, because Numba looks NumPy
+    functions up in dicts.
     """
 
     def __init__(self, original: Any, ledger: Ledger, api: str) -> None:

@@ -1,4 +1,7 @@
-"""Hooks for debug settings of TensorFlow that act in every step, and for `tf.print` in compiled functions."""
+"""Hooks for TensorFlow's debug settings, and for `tf.print` in compiled functions.
+
+Both slow down every step.
+"""
 
 from functools import partial
 from typing import Any
@@ -51,7 +54,10 @@ def hook_settings(patches: Patches) -> None:
 
 
 def _hook_print(patches: Patches, spans: SettingSpans, original: Any) -> Any:
-    """Record `tf.print` at the line of its operation, because AutoGraph replaces the user's function on the stack."""
+    """Return a hook that records `tf.print` at the line of its operation.
+
+    The stack does not show this line, because it contains AutoGraph's copy of the user's function.
+    """
 
     def record(operation: Any) -> None:
         frames = ((frame.filename, frame.lineno, frame.name) for frame in reversed(list(operation.traceback)))

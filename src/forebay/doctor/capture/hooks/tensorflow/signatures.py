@@ -19,9 +19,9 @@ def format_signature(function_type: Any) -> str:
 
 
 def retrace_reason(function_type: Any, earlier_types: Iterable[Any]) -> str:
-    """Return why TensorFlow traced a function: "first", or what differs from earlier traces; "" if unknown.
+    """Return why TensorFlow traced a function; "" if unknown.
 
-    The difference is "value", "dtype" or "shape". `function_type` is compared with the most similar earlier type.
+    The reason is "first", or what differs from the most similar earlier type: "value", "dtype" or "shape".
     """
     earlier_leaves = [tuple(_leaves_of(earlier_type)) for earlier_type in earlier_types]
     if not earlier_leaves:

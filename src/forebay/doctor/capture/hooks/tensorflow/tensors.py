@@ -1,4 +1,4 @@
-"""Descriptions of eager tensors: bytes, dtype, shape and device. Hot path, so results are cached."""
+"""Descriptions of eager tensors: bytes, dtype, shape and device. Hot path with caches."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -77,5 +77,5 @@ def fingerprint_of_array(array: Any) -> str:
 
 
 def fingerprint_of_tensor(tensor: Any) -> str:
-    """Return the fingerprint of a tensor in host memory; "" if it is small or on a device."""
+    """Return the fingerprint of a tensor; "" if it is small or on a device."""
     return fingerprint_of_array(np.asarray(tensor)) if device_of(tensor).startswith("CPU") else ""

@@ -29,7 +29,7 @@ __all__ = ["Transfers", "hook_uploads"]
 API = "tf.convert_to_tensor"
 # Public functions with which a script uploads explicitly. Their small integers count as data, not as bookkeeping.
 _EXPLICIT_UPLOADS = frozenset({API, "tf.constant", "tf.cast", "tf.Variable", "tf.identity", "tf.function"})
-MAX_TRIAL_NBYTES = 1 << 28  # larger arrays are not converted again for a measurement
+MAX_TRIAL_NBYTES = 1 << 28  # the doctor does not convert larger arrays again to time the conversion
 IDENTITY = "Identity"  # the operation of `tf.identity`, with which a script copies a tensor to a device
 
 
@@ -126,7 +126,7 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _stays_on_host(tensor: Any) -> bool:
-    """Whether TensorFlow keeps a tensor on the host, because it is a handle, indices or a shape."""
+    """Whether TensorFlow keeps a tensor on the host: a handle, indices or a shape."""
     element = element_type_of(tensor._datatype_enum())
     return not element.is_data or element.is_bookkeeping(nbytes_of(tensor))
 

@@ -7,7 +7,7 @@ Not recorded:
 - operations that mix devices or wait for the device (`unique`, `torch.where(mask)`), except those in `_WAITS`: every
   operation would need a hook
 - `torch.Tensor(data)`
-- batches from a generator of the script, and rows that worker processes of a DataLoader make
+- batches that a generator of the script yields, and rows that worker processes of a DataLoader make
 """
 
 from collections.abc import Callable
@@ -73,7 +73,10 @@ def _hook_tensors(hooks: TorchHooks) -> None:
 
 
 class _AssignmentHook(TorchCallHook):
-    """Hook of `tensor[index] = value`. It skips plain values, which scripts assign often and without a transfer."""
+    """Hook of `tensor[index] = value`.
+
+    It skips Python numbers: scripts assign them often, and the assignment causes no transfer.
+    """
 
     def __call__(self, tensor: Any, index: Any, value: Any, /) -> Any:
         if type(value) in _PLAIN_TYPES:
@@ -113,9 +116,10 @@ class _ModuleHook(TorchCallHook):
 
 
 def _describe_module(thread_state: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
-    """Describe a call that may move a model. It is a BUILD event, because a script moves its model once.
+    """Describe a call that may move a model.
 
-    `thread_state.module_device` is the device of the model before the call.
+    The event is a BUILD event, because a script moves its model once. `thread_state.module_device` is the device of the
+    model before the call.
     """
     module, source = args[0], thread_state.module_device
     device = _device_of_module(module)
@@ -134,7 +138,7 @@ def _device_of_module(module: Any) -> str:
 
 
 def _nbytes_of_module(module: Any) -> int:
-    """Return the bytes of all parameters and buffers; 0 while a parameter has no size yet."""
+    """Return the bytes of all parameters and buffers; 0 if one has no size yet."""
     tensors_of_module = [*module.parameters(), *module.buffers()]
     is_lazy = any(torch.nn.parameter.is_lazy(tensor) for tensor in tensors_of_module)
     return 0 if is_lazy else sum(int(tensor.nbytes) for tensor in tensors_of_module)

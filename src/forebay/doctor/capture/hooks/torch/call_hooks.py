@@ -1,6 +1,6 @@
 """Proxies that replace functions of PyTorch and record their calls.
 
-The script never sees errors of a proxy.
+A proxy hides its own errors from the script.
 """
 
 import sys
@@ -129,7 +129,7 @@ class TorchHooks:
 
     @contextmanager
     def guard(self, api: str) -> Iterator[None]:
-        """Turn an error in the `with` block into a note, hidden from the script."""
+        """Turn an error in the `with` block into a note in the report."""
         try:
             yield
         except Exception as error:
@@ -184,9 +184,10 @@ class TorchCallHook(TorchHook):
 
 
 def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> Callable[..., None]:
-    """Return a function that writes the event of a call: an `OnReturn` with the number of frames up to the caller.
+    """Return an `OnReturn` function that writes the event of a call.
 
-    Internal calls on the host are not recorded.
+    Its additional argument `frames` is the number of stack frames between the function and the caller of the hooked
+    function. It does not record calls on the host that PyTorch itself makes.
     """
     ledger, is_internal_call = hooks.ledger, hooks.is_internal_call
 
@@ -213,7 +214,10 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> Callabl
 
 
 def _may_be_on_device(value: Any) -> bool:
-    """Whether a value is a tensor outside of the host, or of a subclass with attributes that may run code."""
+    """Whether a value is a tensor outside of the host, or of a subclass.
+
+    This does not read `is_cpu` of a subclass, which may run code of the script.
+    """
     return not value.is_cpu if type(value) is torch.Tensor else issubclass(type(value), torch.Tensor)
 
 

@@ -1,4 +1,4 @@
-"""Hooks for DataLoader: waits for batches, and the times of user code that makes them."""
+"""Hooks for DataLoader: waits for batches, and the times of user code that makes batches."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["hook_data"]
 
 INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"  # API names in events
-MAX_LEAVES = 64  # maximum number of leaves of a batch that `_size_of` counts
+MAX_LEAVES = 64  # of a batch; `_size_of` ignores further leaves
 # Transforms of torchvision that make the same row in every epoch, or that only contain other transforms.
 _SAME_IN_EVERY_EPOCH = frozenset(
     {"CenterCrop", "Compose", "ConvertImageDtype", "Grayscale", "Normalize", "PILToTensor", "Pad", "Resize"}
@@ -34,7 +34,7 @@ _GENERATORS: dict[type, str] = {
     random.Random: "Random",
     torch.Generator: "torch.Generator",
 }
-MAX_NESTED_DATASETS = 8  # maximum number of datasets that are examined, if datasets wrap each other
+MAX_NESTED_DATASETS = 8  # if datasets wrap each other, only this many are examined
 
 
 def hook_data(hooks: TorchHooks) -> None:
@@ -67,13 +67,13 @@ class _LoaderLines:
         return EventKind.BUILD, 0, {"what": "iterator", **_settings_of(args[0])}
 
     def _find_row_line(self, dataset: Any) -> dict[str, int]:
-        """Return the line of the first user function that makes rows; empty if there is none."""
+        """Return `rows_at`, the line of the first user function that makes rows, or {}."""
         functions = (_row_function(nested) for nested in _nested_datasets(dataset))
         lines = (self._lines.line_of_function(function) for function in functions)
         return next(({"rows_at": line} for line in lines if line >= 0), {})
 
     def of_iterator(self, iterator: Any) -> int:
-        """Return the index of the line that built the loader of an iterator; -1 if unknown."""
+        """Return the index of the line that built an iterator's loader; -1 if unknown."""
         return self._of_iterators.get(iterator, -1)
 
 
@@ -89,11 +89,11 @@ def _settings_of(loader: Any) -> dict[str, Any]:
 
 
 def _describe_data(loader: Any, dataset: Any) -> dict[str, Any]:
-    """Return the number of rows of a dataset, and whether its code seems to draw random numbers.
+    """Return details about the rows of a dataset for the BUILD event of its loader.
 
-    For a stream, return whether its worker processes divide the rows. Return an empty dict for a dataset without a
-    length. Calling `len` rarely adds work to the script, because the sampler of the DataLoader has usually called it
-    already.
+    These are the number of rows, and whether the code of the dataset seems to draw random numbers; for a stream,
+    whether its worker processes divide the rows. The result is empty for a dataset without a length. Calling `len`
+    rarely adds work to the script, because the sampler of the DataLoader has usually called it already.
     """
     if isinstance(dataset, IterableDataset):
         return {"stream": "divided" if loader.worker_init_fn or _divides_rows(dataset) else "whole"}
@@ -107,13 +107,13 @@ def _describe_data(loader: Any, dataset: Any) -> dict[str, Any]:
 
 
 def _divides_rows(dataset: Any) -> bool:
-    """Whether code of a stream asks for its worker process. Otherwise each worker process yields all rows."""
+    """Whether code of a stream reads `worker_info`, so that its worker processes divide the rows."""
     classes = [owner for nested in _nested_datasets(dataset) for owner in type(nested).__mro__]
     return any("worker_info" in name for owner in classes for each in vars(owner).values() for name in _names_of(each))
 
 
 def _may_be_random(dataset: Any) -> bool:
-    """Whether the rows of a dataset may be different in each epoch: their code may draw random numbers.
+    """Whether code of a dataset may draw random numbers, so that its rows change.
 
     A transform object of an unknown class counts as random.
     """
@@ -132,9 +132,9 @@ def _may_be_random(dataset: Any) -> bool:
 
 
 def _generators_of(dataset: Any) -> Iterator[str]:
-    """Yield the generators of random numbers that a dataset holds, such as "transform.rng: Generator".
+    """Yield the random number generators of a dataset, such as "transform.rng: Generator".
 
-    Each worker process gets a copy of them, so all workers draw the same numbers.
+    Each worker process gets a copy of these generators, so all workers draw the same numbers.
     """
     waiting = [("", dataset)]
     for path, owner in waiting:  # the list grows while it is read
@@ -202,7 +202,10 @@ class _NextBatchHook(TorchHook):
         return batch
 
     def _record(self, times: tuple[int, int, int], iterator: Any, batch: Any) -> None:
-        """Record a wait. `times` are nanoseconds: its start, its end, and for how long the thread was not blocked."""
+        """Record a wait for a batch.
+
+        `times` are nanoseconds: the start, the end, and how long the thread ran or waited for a core.
+        """
         start, end, runnable = times
         with self._hooks.guard(INPUT):
             with torch._C.DisableTorchFunction():
@@ -217,7 +220,10 @@ class _NextBatchHook(TorchHook):
 
 
 class _FetchHook(TorchHook):
-    """Records the time of making and collating rows. With workers, other processes do this, and nothing is recorded."""
+    """Records how long the DataLoader makes rows and collates them.
+
+    With workers, other processes do this work, and the hook records nothing.
+    """
 
     def __call__(self, fetcher: Any, index: Any) -> Any:
         if not self.is_on or not self._hooks.ledger.is_on:
@@ -256,7 +262,7 @@ class _FetchHook(TorchHook):
     def _find_line(self, *functions: Any) -> int:
         """Return the line index of the first user function.
 
-        If there is none, return the index of the user line that requested the batch.
+        If there is none, return the index of the line of the script that requested the batch.
         """
         lines = self._hooks.ledger.lines
         found = (lines.line_of_function(function) for function in functions)

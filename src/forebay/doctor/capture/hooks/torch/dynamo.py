@@ -66,9 +66,10 @@ class _CompileHook(TorchHook):
             self._hooks.ledger.add(EventKind.COMPILE, COMPILE, start, detail=detail)
 
     def _describe_break(self, code: CodeType) -> dict[str, Any]:
-        """Return the line and the reason of the graph break after which Dynamo compiles; empty if there is none.
+        """Return the line and the reason of the graph break after which Dynamo compiles.
 
-        Dynamo names the function that continues after a break by the function and the line of the break.
+        The result is empty if there is no graph break. Dynamo names the function that continues after a break by the
+        function and the line of the break.
         """
         match = _RESUMED.search(code.co_name)
         if match is None:
@@ -79,9 +80,9 @@ class _CompileHook(TorchHook):
 
 
 def _reason_of_break(file: str, number: int) -> str:
-    """Return the kind of the last graph break on a line; empty if PyTorch does not report it.
+    """Return the reason of the last graph break on a line; "" if unknown.
 
-    Return only the first line of the text, because the other lines may contain data of the user.
+    Return only the first line of PyTorch's text, because its other lines may contain data of the user.
     """
     for found in reversed(getattr(output_graph, "graph_break_reasons", ())):
         if found.user_stack and (found.user_stack[-1].filename, found.user_stack[-1].lineno) == (file, number):

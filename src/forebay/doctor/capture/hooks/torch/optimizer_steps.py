@@ -13,7 +13,7 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["hook_steps"]
 
 STEP = "optimizer.step"  # API name in events
-MAX_PARAMETERS = 256  # parameters of an optimizer that are examined at most
+MAX_PARAMETERS = 256  # only this many parameters of an optimizer are examined
 MAX_OTHER_CALLS = 8  # after this many calls of other optimizers, the last of them becomes the step optimizer
 
 
@@ -77,9 +77,10 @@ class _OptimizerSteps:
 
 
 def _settings_of(optimizer: Any) -> dict[str, Any]:
-    """Return the class of the optimizer, whether it is fused, and whether filters have the channels-last layout.
+    """Return details of the first STEP event: `optimizer`, `fused` and `channels_last`.
 
-    The module of a class of PyTorch is left out: "AdamW", but "bitsandbytes.optim.AdamW".
+    The name of an optimizer of PyTorch has no module: "AdamW", but "bitsandbytes.optim.AdamW". `channels_last` says
+    whether filters of convolutions have this layout.
     """
     owner = type(optimizer)
     is_of_torch = owner.__module__.startswith("torch.optim.")

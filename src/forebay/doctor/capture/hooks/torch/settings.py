@@ -25,12 +25,16 @@ def _unused_parameters_state(module: Any, *_: Any, find_unused_parameters: Any =
 
 
 def _data_parallel_state(module: Any, *_: Any, **__: Any) -> bool | None:
-    """Return True if a DataParallel module uses several devices. With one device it costs nothing: return None."""
+    """Return True if a DataParallel module uses several devices.
+
+    Return None if it uses one device, because it then costs nothing.
+    """
     return True if len(getattr(module, "device_ids", ())) > 1 else None
 
 
-# The classes `set_detect_anomaly` and `detect_anomaly` call `torch.set_anomaly_enabled`. An
-# assignment to `cudnn.deterministic` calls the attribute `setter` of a descriptor, so the hook replaces this attribute.
+# The classes `set_detect_anomaly` and `detect_anomaly` call `torch.set_anomaly_enabled`, so a hook of this function
+# covers them. An assignment to `cudnn.deterministic` calls the attribute `setter` of a descriptor, so the hook replaces
+# this attribute.
 SWITCHES = (
     Switch(DebugSetting.ANOMALY, torch, "set_anomaly_enabled", first_argument),
     Switch(DebugSetting.DETERMINISTIC, torch, "use_deterministic_algorithms", first_argument),

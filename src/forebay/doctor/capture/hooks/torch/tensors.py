@@ -51,7 +51,10 @@ def describe_read(result: Any, args: Args, kwargs: Kwargs) -> Description | None
 
 
 def describe_read_or_view(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `cpu` and `numpy`, which read a tensor back, or return a view of it if it is on the host."""
+    """Describe `cpu` and `numpy`, which read a tensor back.
+
+    For a tensor on the host, they copy nothing.
+    """
     tensor = args[0]
     if tensor.is_cpu:
         return EventKind.DOWNLOAD, 0, _describe_tensor(tensor) | {"copied": False}
