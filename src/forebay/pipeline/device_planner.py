@@ -15,13 +15,14 @@ from forebay.transforms.ops import Map, Transform
 
 __all__ = ["describe_map", "describe_tables", "plan_device_pull", "why_on_device"]
 
-STAGING_NBYTES = 8 << 20  # bytes per staging buffer; a buffer is larger only if a single row is larger
+STAGING_NBYTES = 8 << 20  # bytes per staging buffer; a buffer has more bytes only if one row needs them
 
 
 def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: int = MAX_GROUP_BATCHES) -> Plan | None:
     """Return the plan if the device pulls the rows, else None.
 
-    Raise BudgetError if the host memory for one batch per group exceeds the host budget.
+    If the plan exceeds the host budget, halve the batches per group. Raise BudgetError if groups of one batch exceed it
+    too.
     """
     if plan_input.device is None:
         return None
@@ -77,7 +78,7 @@ def describe_map(transform: Transform) -> str:
 
 
 def describe_tables(plan_input: PlanInput) -> str:
-    """Return how much memory the tables of the order take; an empty string if there are none."""
+    """Return a clause about the memory of the order's tables; empty without tables."""
     nbytes = plan_input.order_nbytes
     return f"tables of the order take {format_nbytes(nbytes)}" if nbytes else ""
 
@@ -85,8 +86,9 @@ def describe_tables(plan_input: PlanInput) -> str:
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
     """Return how many row numbers the host computes at a time.
 
-    These are the numbers of 8 groups, or of fewer if an epoch has fewer batches, but at least MIN_INDEX_ROWS. They are
-    at most INDEX_ROWS or one group, whichever is more; this limit applies if the length of an epoch is unknown.
+    The result is the number of rows of 8 groups, or of as many groups as an epoch has batches if these are fewer. It is
+    at least MIN_INDEX_ROWS. It is at most INDEX_ROWS, or the rows of one group if these are more. If the length of an
+    epoch is unknown, the result is this upper limit.
     """
     group_rows = transport.group_batches * plan_input.batch_rows
     limit = max(INDEX_ROWS, group_rows)
@@ -95,10 +97,10 @@ def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
 
 
 def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int) -> int:
-    """Return the bytes of row numbers, staging buffers and tables of the order on the host.
+    """Return the bytes of host memory for row numbers, staging buffers and the order's tables.
 
-    Row numbers need memory twice: where the feed computes them, and in an upload buffer of each slot (8 bytes each).
-    There are two staging buffers per thread, and two for the consumer.
+    A row number needs memory twice: where the feed computes it, and 8 bytes in an upload buffer of its slot. Each
+    thread has two staging buffers, and so does the consumer, which may fill slots too.
     """
     group_rows = transport.group_batches * plan_input.batch_rows
     row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in plan_input.source_specs)
@@ -131,7 +133,7 @@ def _make_plan(plan_input: PlanInput, transport: Transport, index_rows: int, scr
         processes=0,
         group_batches=transport.group_batches,
         slots=transport.slots,
-        slot_nbytes=0,  # on the host
+        slot_nbytes=0,  # of host memory: the slots are on the device
         scratch_nbytes=scratch_nbytes,
         index_rows=index_rows,
         decisions=decisions,

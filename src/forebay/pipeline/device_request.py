@@ -35,15 +35,16 @@ __all__ = [
     "transforms_before_device_maps",
 ]
 
-QUEUED_CONSUMER_SLOTS = 3  # slots in use with a run-ahead limit: LENT_SLOTS, and one group with queued work
-MAX_MAPPED_SHARE = 0.6  # share of the machine's memory for page-locked file pages, which the kernel cannot evict
+# Slots that the consumer uses with a run-ahead limit: LENT_SLOTS, and one that queued work of the device still reads.
+QUEUED_CONSUMER_SLOTS = 3
+MAX_MAPPED_SHARE = 0.6  # share of the machine's memory for page-locked file pages, which Linux cannot evict
 NOT_CONTIGUOUS = "rows are not contiguous, or not in native byte order, so a device cannot pull them"
 
 
 def device_input(
     pipeline: Pipeline, target: Target, transforms: Sequence[Transform], resident: str, budget_nbytes: int | None
 ) -> DeviceInput | None:
-    """Return the description of the device for the planner, or None for the CPU.
+    """Return what the planner reads about the device; None if the target is the CPU.
 
     `transforms` are the transforms that run on the host. Raise PipelineError if `resident` is "always" but the device
     cannot pull the rows.
@@ -80,8 +81,9 @@ def choose_image_decoder(
 ) -> tuple[Pipeline, tuple[Decision, ...]]:
     """Return a pipeline whose images the device decodes, if possible.
 
-    It is possible if the user leaves the choice of the decoder to Forebay, and the device has a decoder. Otherwise
-    return the same pipeline. For a device, the decision says why. `transforms` are those of the host.
+    The device can decode them if the user left the choice of the decoder to Forebay, if the device has a decoder, and
+    if no transform needs the pixels on the host (`transforms` are those of the host). Otherwise return the same
+    pipeline, with a decision that gives the reason if the target is a device.
     """
     source = pipeline.source
     if target.device_handoff is None or not isinstance(source, AbstractSource):
@@ -103,7 +105,7 @@ def choose_image_decoder(
 def decodes_on_device(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
     """Return whether the device decodes the images of the source.
 
-    Raise PipelineError if a transform would need the decoded images on the host. `transforms` are those of the host.
+    `transforms` run on the host. Raise PipelineError if the device decodes, but one of them needs the decoded images.
     """
     if not isinstance(pipeline.source, AbstractSource) or pipeline.source.encoded_images is None:
         return False
@@ -117,7 +119,7 @@ def decodes_on_device(pipeline: Pipeline, transforms: Sequence[Transform]) -> bo
 
 
 def can_pull_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
-    """Return whether a device can pull the rows, if these transforms run on the host."""
+    """Return whether a device can pull the rows while `transforms` run on the host."""
     extents = memory_extents_of(pipeline)
     return bool(extents) and not _why_staged(pipeline, transforms, extents)
 
@@ -130,7 +132,7 @@ def memory_extents_of(pipeline: Pipeline) -> Sequence[Sequence[MemoryExtent]]:
 def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Sequence[Sequence[MemoryExtent]]) -> str:
     """Return why a device cannot pull the rows, or an empty string.
 
-    This function does not check whether `extents` is empty.
+    An empty `extents` is another reason, which the callers check themselves.
     """
     if not isinstance(pipeline.source, AbstractSource):
         return "the rows are read in sequence, not by index"
@@ -142,7 +144,7 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
         return f"{transforms[0]} runs on the host"
     if not pipeline.source.memory():
         return "the rows are not in memory that can be page-locked"
-    # Only mapped files have pages of their own.
+    # `own_pages` is True only for extents in mapped files.
     mapped_nbytes = sum(extent.rows * extent.stride for leaf in extents for extent in leaf if extent.own_pages)
     memory_nbytes = Machine.detect().memory_nbytes
     if mapped_nbytes > memory_nbytes * MAX_MAPPED_SHARE:
@@ -154,7 +156,7 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
 
 
 def _overlap_nbytes(pipeline: Pipeline, extents: Sequence[Sequence[MemoryExtent]]) -> int:
-    """Return how many bytes a row shares with the next one, of all leaves together."""
+    """Return how many bytes a row shares with the next row, added up over all leaves."""
     leaves = zip(pipeline.specs, extents, strict=False)  # `extents` may be empty
     return sum(find_overlap(leaf, spec.nbytes) for spec, leaf in leaves)
 
@@ -174,7 +176,7 @@ def _order_nbytes(pipeline: Pipeline) -> int | None:
 def _pass_batches(pipeline: Pipeline) -> int | None:
     """Return the number of batches of this shard in one pass; None for a stream.
 
-    If the pass is endless, the result counts the batches of all shards.
+    If the pass is endless, return the number of batches of all shards that have each row of the source once.
     """
     if not isinstance(pipeline.source, AbstractSource):
         return None
@@ -194,9 +196,10 @@ def split_transforms(
 ) -> tuple[TransformSpecs, tuple[Transform, ...]]:
     """Return the host's transforms with their specs, and the device transforms.
 
-    The last transforms move to the device if it can run them and the upload does not become larger. Of all splits with
-    the fewest uploaded bytes, this function chooses the one with the fewest host transforms. It prefers a split that
-    leaves no augmentation to the host, because the CPU needs far more time for a pixel than the link.
+    The last transforms run on the device if it can run them and the upload does not become larger. Of all splits with
+    the fewest uploaded bytes, this function chooses the one with the fewest host transforms. No augmentation that the
+    device can run stays on the host, because the CPU needs far more time to compute a pixel than the link needs to
+    upload it.
     """
     specs = infer_specs(pipeline, transforms_before_device_maps(transforms))
     max_count = len(specs.transforms)
@@ -214,7 +217,10 @@ def split_transforms(
 def output_specs(
     specs: TransformSpecs, device_transforms: tuple[Transform, ...], hand_off: HandOff
 ) -> tuple[tuple[ArraySpec, ...], Structure] | None:
-    """Return specs and structure after the device transforms; None if there is a device map."""
+    """Return specs and structure after the device transforms.
+
+    Return None if one of them is a map, because the result of the user's function is unknown.
+    """
     if any(isinstance(transform, Map) for transform in device_transforms):
         return None
     if not device_transforms:
@@ -225,9 +231,9 @@ def output_specs(
 
 
 def transforms_before_device_maps(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
-    """Return the transforms before the first one with where='device'.
+    """Return the transforms before the first transform with where='device'.
 
-    Raise PipelineError if a later transform needs the host.
+    Raise PipelineError if a transform after it cannot run on the device.
     """
     wheres = [transform.where for transform in transforms]
     if "device" not in wheres:
@@ -247,9 +253,9 @@ def transforms_before_device_maps(transforms: tuple[Transform, ...]) -> tuple[Tr
 def _runs_on_device(
     transform: Transform, specs: tuple[ArraySpec, ...], structure: Structure, hand_off: HandOff
 ) -> bool:
-    """Return whether a device can run a transform with the same result.
+    """Return whether a device can run a transform with the same result as the host.
 
-    If the framework narrows 64-bit integers, the result may differ: the device transform receives truncated values.
+    If the framework narrows 64-bit integers, the result may differ, because the device would receive truncated values.
     """
     if isinstance(transform, Augmentation):
         if not isinstance(hand_off, ArrayOpsProvider):

@@ -11,10 +11,10 @@ from forebay.transforms.ops import Map
 
 __all__ = ["explain", "explain_in_card", "summarise"]
 
-MIN_BUSY_SECONDS = 0.05  # if all stages together took less thread time, `explain()` does not print these times
-# Widest columns of names and choices. A longer one, such as a map with a long name, does not widen all other lines.
+MIN_BUSY_SECONDS = 0.05  # thread time of all stages together below which `explain()` prints no times of stages
+# Largest widths, in characters, of the columns of names and choices. So one long name does not widen all other lines.
 MAX_NAME_WIDTH, MAX_CHOICE_WIDTH = 20, 24
-# The stages of a fill. The recorder also has totals of the waits, the epochs and the batches that the consumer took.
+# The stages in which threads fill a slot. The recorder has further totals under other names, such as "wait".
 _STAGES = ("order", "read", "gather", "transform", "stage", "fetch")
 
 
@@ -32,7 +32,7 @@ def summarise(plan: Plan, recorded: dict[str, Any]) -> dict[str, Any]:
         "waits": waits["count"],
         "slowest_stage": max(stages, key=lambda name: stages[name]["seconds"], default=None),
         "epochs": epochs["count"],
-        # The mean speed over whole epochs, which include the work of the consumer.
+        # The mean speed over whole epochs. Their time includes the work of the consumer on each batch.
         "bytes_per_second": epochs["nbytes"] / epochs["seconds"] if epochs["seconds"] else None,
         "stages": stages,
         "threads": plan.threads,
@@ -42,7 +42,10 @@ def summarise(plan: Plan, recorded: dict[str, Any]) -> dict[str, Any]:
 
 
 def explain(plan: Plan, recorded: dict[str, Any]) -> Explanation:
-    """Return the plan as a table of decisions, with the measurements so far."""
+    """Return the plan as a table of decisions, with the measurements so far.
+
+    `recorded` is the result of `Recorder.capture`.
+    """
     plan_input = plan.input
     lines = [
         f"feed to {plan_input.framework} on {plan_input.engine}: batches of {plan_input.batch_size}, "
@@ -61,7 +64,7 @@ def explain(plan: Plan, recorded: dict[str, Any]) -> Explanation:
 
 
 def explain_in_card(plan: Plan, recorded: dict[str, Any]) -> str:
-    """Return what `explain` says as a card for a notebook."""
+    """Return the text of `explain` as an HTML card for a notebook."""
     stats = summarise(plan, recorded)
     lines = _describe_run(stats, plan, recorded).splitlines() if stats["batches"] else ()
     return plan.card("Feed", notes=_notes(recorded), lines=lines)
@@ -72,7 +75,7 @@ def _notes(recorded: dict[str, Any]) -> list[Decision]:
 
 
 def _decodes(plan: Plan, recorded: dict[str, Any]) -> bool:
-    """Whether the source decodes the rows that it gathers, so that the time of `gather` is mostly decoding."""
+    """Return whether the source decodes the rows in the stage "gather"."""
     return any(decision.name == "decoder" for decision in (*plan.decisions, *_notes(recorded)))
 
 
