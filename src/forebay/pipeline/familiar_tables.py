@@ -16,22 +16,24 @@ _TO_DEVICE = "A feed brings batches to the device. Write pipeline.feed('torch', 
 _THREADS = "Forebay chooses the number of threads; `explain()` of a feed shows it. Leave the argument out."
 _WORKERS = f"{_THREADS} For a map of pure Python code, write map(function, where='process', workers=4)."
 _WORKERS_OF_MAP = (
-    "Forebay prefetches batches by itself. Leave it out. For a map of pure Python code, write map(function, "
+    "Forebay prefetches batches by itself. Leave mp_prefetch() out. For a map of pure Python code, write map(function, "
     "where='process', workers=4)."
 )
 _PINNED = "Forebay page-locks host memory by itself if batches go to a GPU. Leave the argument out."
 _SHUFFLE = "Forebay shuffles all rows, not a buffer. Write shuffle(seed=0); for a stream, shuffle(window='64MB')."
-_DESCRIBE_FIRST = "A pipeline describes this before feed(). Call it there: pipeline"
+_DESCRIBE_FIRST = "It is a method of pipelines. Call it before feed(): pipeline"
 SPLIT = "Split the rows before batch(): train, validation = pipeline.split(0.9, 0.1)."
 _SPLIT_WORDS = "Pass the share of each part: train, validation = pipeline.split(0.9, 0.1)."
 _ROWS = "Set the batch size before feed(): pipeline.batch({value})."
-_STATE = "A feed has the state: feed = pipeline.feed('torch'), then feed.state_dict() and feed.load_state_dict(state)."
-_PLAN = "A feed has the plan: call pipeline.feed('torch').explain()."
-_COLLATE = "Forebay makes batches without it. Convert batches with batch(32).map(function); pad rows with batch(pad=0)."
+_STATE = (
+    "Only a feed has a state: feed = pipeline.feed('torch'). Call feed.state_dict() and feed.load_state_dict(state)."
+)
+_PLAN = "Only a feed has a plan. Call pipeline.feed('torch').explain()."
+_COLLATE = "Leave collate_fn= out. Convert batches with batch(32).map(function); pad rows with batch(pad=0)."
 _GRAIN_ROWS = "Begin with fb.from_source(source) for rows by index, or fb.from_generator(function) for a stream."
 _STREAM_SPEC = "Pass spec=fb.ArraySpec(shape, dtype), or leave it out: Forebay then reads it from the first row."
 
-# Attributes of other libraries: what to do in Forebay.
+# Names of methods and functions of other libraries -> what to do in Forebay.
 _MODULE = {
     "DataLoader": "Begin with fb.from_source(dataset) or fb.from_arrays(...), then .batch(32).feed('torch').",
     "Dataset": "A dataset is a pipeline here. Begin with fb.from_arrays(...) or fb.from_files(...).",
@@ -85,14 +87,14 @@ _PIPELINE = {
     "set_format": "Choose the framework of the batches: pipeline.feed('torch').",
     "set_state": _STATE,
     "state_dict": _STATE,
-    "stats": "A feed has statistics: feed = pipeline.feed('torch'), then feed.stats().",
+    "stats": "Only a feed has statistics: feed = pipeline.feed('torch'). Call feed.stats().",
     "to": _TO_DEVICE,
     "to_iter_dataset": "Write pipeline.feed('jax'), or another framework, and iterate the feed.",
     "train_test_split": "Write train, test = pipeline.split(0.8, 0.2).",
     "unbatch": "A pipeline has rows until batch(). Call the methods for rows before batch().",
     "validation_split": _SPLIT_WORDS.replace("Pass the share of each part", "Write split() before batch()"),
     "with_format": "Choose the framework of the batches: pipeline.feed('torch').",
-    "with_options": "Forebay chooses threads and buffers by itself; `explain()` of a feed shows them. Leave it out.",
+    "with_options": "Forebay chooses threads and buffers; `explain()` of a feed shows them. Leave with_options() out.",
     "zip": "Write fb.zip_rows(first, second).",
 }
 _FEED = {
@@ -122,7 +124,7 @@ _READBACK = {
 }
 ATTRIBUTES = {"module 'forebay'": _MODULE, "a pipeline": _PIPELINE, "a feed": _FEED, "a Readback": _READBACK}
 
-# Arguments of other libraries, by the function of Forebay: what to do. {value} is the value of the argument.
+# Function of Forebay -> arguments that users of other libraries pass to it -> what to do. {value} stands for the value.
 ARGUMENTS = {
     "batch": {
         "batch_size": "Write batch({value}).",
@@ -141,12 +143,12 @@ ARGUMENTS = {
         "num_workers": _WORKERS,
         "persistent_workers": "Workers stay alive until feed.close(). Leave the argument out.",
         "pin_memory": _PINNED,
-        "prefetch_factor": _PREFETCH.replace("prefetch()", "it"),
+        "prefetch_factor": _PREFETCH.replace("prefetch()", "prefetch_factor="),
         "sampler": "Choose rows before feed(): pipeline.sample(...), .select(...) or .shard('auto').",
         "sharding": "Write feed('jax', device=sharding).",
         "shuffle": "Set the order before feed(): pipeline.shuffle(seed=0).batch(32).",
         "transform": "Transform rows before feed(): pipeline.map(function).batch(32).",
-        "validation_split": f"{SPLIT} Make a feed of each, and pass the second one as validation_data of fit().",
+        "validation_split": f"{SPLIT} Make a feed of each part. Pass the feed of the second part as validation_data=.",
     },
     "from_arrays": {
         "batch_size": "Write from_arrays(arrays).batch({value}).",
@@ -177,7 +179,7 @@ ARGUMENTS = {
         "num_workers": _WORKERS,
     },
     "sample": {
-        "class_weight": "Write sample(balance='label'), which draws all classes equally often, or pass it to fit().",
+        "class_weight": "Write sample(balance='label') to draw all classes equally often, or fit(class_weight=...).",
         "num_samples": "Write sample(..., rows={value}).",
     },
     "shuffle": {
@@ -199,12 +201,12 @@ ARGUMENTS = {
         "size": "Write window({value}).",
     },
 }
-# Values of other libraries, by the function and the argument of Forebay: what to do.
+# Function and argument of Forebay, and a value that users of other libraries pass -> what to do.
 VALUES = {("from_images", "label", "inferred"): "Write label='folder': the folder of a file is its class."}
-# What to do if a call has more positional arguments than the function, or no argument.
+# What to do if a call has more positional arguments than the function takes, or no argument.
 TOO_MANY_ARGUMENTS = {"shuffle": _SHUFFLE, "from_arrays": "Pass all arrays as one value: from_arrays((x, y))."}
 NO_ARGUMENT = {"cache": "Write cache('8GB') to keep up to 8 GB in RAM, or cache('folder') to keep rows on disk."}
-# What to write instead of fields as keyword arguments. {fields} are those of a dict.
+# What to write instead of fields as keyword arguments. {fields} stands for a dict of these fields.
 FIELDS_AS_ARGUMENTS = {"from_arrays": "Pass all arrays as one value: from_arrays({fields})."}
-# Arguments of equal meaning: the word of Forebay.
+# Function of Forebay, and an argument of other libraries with the same meaning as one of Forebay -> Forebay's name.
 SYNONYMS = {("batch", "drop_last"): "drop_remainder"}

@@ -33,15 +33,15 @@ __all__ = [
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-NEAREST = 0.75  # similarity from which on a name counts as misspelt; 1 is equal
-_KERAS_SPLITTING = "keras.src.trainers.data_adapters.array_slicing"  # module of Keras that splits rows
+MIN_SIMILARITY = 0.75  # of two names, as difflib computes it; below it, an error does not suggest the other name
+_KERAS_SPLITTING = "keras.src.trainers.data_adapters.array_slicing"  # module of Keras that splits the rows of `fit`
 
 
 def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function of pipelines to treat arguments of other libraries.
+    """Decorate a public function, so that it recognises arguments of other libraries.
 
-    Synonyms (`SYNONYMS`) work. Other known arguments raise a PipelineError that says what to write. Arguments that are
-    in no table raise a TypeError with the nearest argument of the function.
+    An argument in `SYNONYMS` works like Forebay's own. An argument in one of the other tables raises a PipelineError
+    that says what to write. An argument in no table raises a TypeError that names the most similar argument.
     """
     name, code = function.__name__, inspect.unwrap(function).__code__
     receivers = int(code.co_varnames[:1] == ("self",))
@@ -71,7 +71,7 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
         return function(*args, **arguments)
 
     if receivers:
-        # Python's errors name the public class, not the one with the method. `call` keeps the name that pickle needs.
+        # Python's errors then name the public class, not its base class. `call` keeps the name that pickle needs.
         function.__qualname__ = f"Pipeline.{name}"
     return call
 
@@ -79,9 +79,11 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
 def reject_attribute(owner: Any, name: str, kind: str) -> Any:
     """Raise an error for a missing attribute.
 
-    For a name of another library, the error says what to write. Otherwise it names the nearest name.
-    `__getattr__` calls this function. Python also calls `__getattr__` if a property raises an AttributeError. Then this
-    function reads the property again, so that the same error is raised.
+    `kind` is a key of `ATTRIBUTES`, such as "a feed". For a name of another library, the error says what to write. For
+    any other name, it suggests the most similar attribute.
+
+    `__getattr__` calls this function. Python also calls `__getattr__` if a property raises an AttributeError. In this
+    case, this function reads the property again, so that the user sees the error of the property.
     """
     if name == "__array__":
         _refuse_validation_split(kind, sys._getframe(2))
@@ -95,13 +97,16 @@ def reject_attribute(owner: Any, name: str, kind: str) -> Any:
 
 
 def _nearest_name(owner: Any, name: str) -> str:
-    """Return a question with the public name that is nearest to a name; empty if there is none."""
+    """Return ". Did you mean ...?" with the most similar public attribute; empty without one."""
     public = [each for each in dir(owner) if not each.startswith("_")]
-    return "".join(f". Did you mean {each!r}?" for each in get_close_matches(name, public, n=1, cutoff=NEAREST))
+    return "".join(f". Did you mean {each!r}?" for each in get_close_matches(name, public, n=1, cutoff=MIN_SIMILARITY))
 
 
 def refuse_index(kind: str, index: Any) -> NoReturn:
-    """Raise an error for `feed[0]` or `pipeline[0]`, which a DataLoader of PyTorch also calls."""
+    """Raise an error for `feed[0]` or `pipeline[0]`.
+
+    A DataLoader of PyTorch over a feed or a pipeline makes the same call.
+    """
     if isinstance(index, slice):
         parts = [index.start, index.stop] + [index.step] * (index.step is not None)
         text = ":".join("" if part is None else repr(part) for part in parts)
@@ -118,16 +123,19 @@ def refuse_index(kind: str, index: Any) -> NoReturn:
 
 
 def refuse_keras(kind: str, caller: Any) -> None:
-    """Raise an error if Keras formats a pipeline or a feed.
+    """Raise an error if Keras formats a pipeline or a feed as text.
 
-    Keras formats an object that `fit` cannot read, to name it in an error message.
+    Keras does so to name an object that `fit` cannot read in an error message. `caller` is the frame that formats.
     """
     if caller.f_globals.get("__name__", "").startswith("keras.src.trainers.data_adapters"):
         raise PipelineError(f"Keras cannot read {kind}. Pass pipeline.feed('keras') to fit(), evaluate() or predict().")
 
 
 def refuse_unknown_options(to: str, unknown: Iterable[str], options: Iterable[str]) -> None:
-    """Raise an error for the first keyword that `feed(to)` does not take, with the option of the nearest name."""
+    """Raise an error for the first keyword that `feed(to)` does not take.
+
+    The error names the most similar option.
+    """
     options = list(options)
     for name in sorted(unknown):
         nearest = "".join(f" Write {option}=." for option in get_close_matches(name, options, n=1))
@@ -156,7 +164,10 @@ def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ..
 
 
 def _field_advice(names: list[str], paths: tuple[str, ...], unit: str) -> str:
-    """Return how to pass the fields of a row to a function. Parameters may have names that are not its fields."""
+    """Return a sentence with code that passes the fields of a row to a function.
+
+    `names` are the parameters of the function, `paths` the fields. The code matches them by name or by position.
+    """
     if set(names) <= set(paths):
         keys = map(repr, names)
     elif len(paths) >= len(names) and paths[0] == "0":
@@ -167,14 +178,14 @@ def _field_advice(names: list[str], paths: tuple[str, ...], unit: str) -> str:
 
 
 def _refuse_argument(function: str, arguments: Iterable[str], known: Sequence[str]) -> NoReturn:
-    """Raise a TypeError for the first unknown argument, with the nearest known one."""
+    """Raise a TypeError for the first unknown argument, and suggest the most similar known one."""
     unknown = next(name for name in arguments if name not in known)
     nearest = "".join(f" Did you mean {name!r}?" for name in get_close_matches(unknown, known, n=1))
     raise TypeError(f"{function}() got an unexpected keyword argument {unknown!r}.{nearest}")
 
 
 def _refuse_fields_as_arguments(name: str, arguments: Iterable[str], known: Sequence[str]) -> None:
-    """Raise an error for `from_arrays(x=x, y=y)`, unless a name is nearly that of an argument."""
+    """Raise an error for `from_arrays(x=x, y=y)`, unless a name may be a misspelt argument."""
     fields = [field for field in arguments if field not in known]
     if name not in FIELDS_AS_ARGUMENTS or any(get_close_matches(field, known, n=1) for field in fields):
         return
@@ -194,7 +205,7 @@ def _refuse_random_key(name: str, values: tuple[Any, ...]) -> None:
 
 
 def _is_random_key(jax: Any, array: Any) -> bool:
-    """Return whether an array is a key: of `jax.random.key`, or the two numbers of `jax.random.PRNGKey`."""
+    """Return whether an array is the result of `jax.random.key` or `jax.random.PRNGKey`."""
     is_raw_key = array.shape == (2,) and str(array.dtype) == "uint32"
     return is_raw_key or bool(jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key))
 
@@ -204,12 +215,12 @@ def _refuse_validation_split(kind: str, caller: FrameType | None) -> None:
     while caller is not None and caller.f_globals.get("__name__") == _KERAS_SPLITTING:
         if caller.f_code.co_name == "train_validation_split":
             raise PipelineError(
-                f"fit() got validation_split, but Keras cannot split {kind}. {SPLIT} Make a feed of each: "
+                f"fit() got validation_split, but Keras cannot split {kind}. {SPLIT} Make a feed of each part: "
                 "model.fit(train.batch(32).feed('keras'), validation_data=validation.batch(32).feed('keras'))."
             )
         caller = caller.f_back
 
 
 def _describe(values: tuple[Any, ...]) -> str:
-    """Return numbers and texts as they are, and the types of other values."""
+    """Return the values of a call as text: numbers and texts as they are, types of other values."""
     return ", ".join(repr(each) if isinstance(each, int | str) else type(each).__name__ for each in values)
