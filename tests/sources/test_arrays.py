@@ -184,8 +184,8 @@ class Batches(PyDataset):
 
 
 NO_ARRAYS = {
-    "a PyDataset": (Batches, "PyDataset of Keras, which has batches. Write from_batches"),
-    "a loader": (Loader, "Loader, not an array. Write from_batches"),
+    "a PyDataset": (Batches, "PyDataset of Keras, which yields batches. Write from_batches"),
+    "a loader": (Loader, "Loader, not an array. If it yields batches, write from_batches"),
     "a loader in a tree": (lambda: {"x": Loader()}, "'x' is a Loader"),
     "a generator": (lambda: (number for number in range(3)), "is a generator.*from_generator"),
     "a pipeline": (lambda: fb.from_arrays(np.arange(3)), "is a Pipeline of Forebay already"),

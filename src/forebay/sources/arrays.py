@@ -1,16 +1,16 @@
-"""A source of arrays in memory, with a fast gather for each memory layout.
+"""`ArraySource`: arrays in memory, with a fast gather function for each memory layout.
 
-`np.take(out=)` is the fastest gather, but only from C-ordered, aligned arrays. If the array is a column slice, a field
-view or Fortran-ordered, `take` first copies the complete array. So this module has a gather for each layout, and none
-of them copies the complete array:
+To gather means to copy the rows with given numbers into an output array. NumPy's fastest function for this is
+`np.take(out=)`. But if the array is a column slice, a field view or Fortran-ordered, `take` first copies all of it. So
+this module has a gather function for each memory layout, and none of these functions copies the complete array:
 
-    contiguous rows                         a C function (`row_gather.py`), or without it:
+    contiguous rows                         a C function (`row_gather.py`). If it is not compiled, or not faster:
       no gaps between rows                    `take` of opaque rows
       gaps, or overlapping rows               fancy indexing of opaque rows
     axes in another order                   `take` along the row axis of the transposed array, then transpose the result
-    any other layout                        fancy indexing, in parts that fit in the CPU cache
+    any other layout                        fancy indexing of a few rows at a time, which fit in the CPU cache
 
-An opaque row is a row viewed as one item of a void dtype. Such items need no alignment.
+An opaque row is a row viewed as one item of a void dtype. NumPy can copy such items from any address.
 """
 
 import math
@@ -45,14 +45,14 @@ GatherFunction: TypeAlias = Callable[[Rows, Array], None]
 
 _MAX_OPAQUE_ROW_NBYTES = 2**31  # bytes; NumPy's limit for the size of one item
 _PART_NBYTES = 256 * 1024  # bytes; temporary arrays up to this size stay in the private cache of a core
-# Bytes of a row. Between these sizes, the C function is faster than `take` for at least `_MIN_C_ROWS` rows
-# (docs/measurements.md#gathering-rows-in-c).
+# Bytes of a row. For rows of these sizes without gaps, the C function is faster than `take`, if a call gathers at least
+# `_MIN_C_ROWS` rows (docs/measurements.md#gathering-rows-in-c).
 _MIN_C_ROW_NBYTES, _MAX_C_ROW_NBYTES = 64, 4 * 1024
 _MIN_C_ROWS = 256
 
 
 class ArraySource(AbstractSource):
-    """A source over arrays of equal length. It never copies a complete array."""
+    """The rows of arrays of equal length. NumPy arrays are not copied."""
 
     def __init__(self, tree: Tree) -> None:
         leaves, self.structure = flatten(tree)
@@ -98,23 +98,23 @@ class ArraySource(AbstractSource):
 
 
 def window_view(array: Array, length: int, stride: int) -> Array:
-    """Return a view of all windows of `length` rows that begin at every `stride`-th row. Windows may overlap."""
+    """Return a view of all windows of `length` rows, which begin at every `stride`-th row."""
     count = max(0, (len(array) - length) // stride + 1)
     shape, strides = (count, length, *array.shape[1:]), (array.strides[0] * stride, *array.strides)
     return np.lib.stride_tricks.as_strided(array, shape, strides)
 
 
 def memory_region(array: Array) -> MemoryRegion:
-    """Return the bytes from the first to the last element of an array, including gaps."""
+    """Return the memory from the first to the last element of an array, including gaps."""
     low, high = np.lib.array_utils.byte_bounds(array)
     return MemoryRegion(low, high - low, bool(array.flags.writeable))
 
 
 def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[list[MemoryExtent]]:
-    """Return the memory extents of each array, to let a device read rows in place.
+    """Return the memory extents of each array, so that a device can read them.
 
-    Return an empty list if an array is empty, or if its rows are not contiguous, not in native byte order or not at
-    increasing addresses. `own_pages` is True if the memory pages of the arrays hold no other data.
+    Return an empty list if an array is empty, is not in native byte order, or has rows that are not contiguous or have
+    no increasing addresses. `own_pages` is True if the memory pages of the arrays hold no other data.
     """
     if not all(
         array[:1].flags.c_contiguous and array.dtype.isnative and _has_increasing_addresses(array) for array in arrays
@@ -124,20 +124,20 @@ def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[
 
 
 def memory_extent(array: Array, *, first: int = 0, own_pages: bool = False) -> MemoryExtent:
-    """Return the location of an array with contiguous rows. The number of its first row is `first`."""
+    """Return the location of an array with contiguous rows, which are numbered from `first`."""
     address, writable = array.__array_interface__["data"][0], bool(array.flags.writeable)
     return MemoryExtent(first, len(array), address, array.strides[0], writable, own_pages)
 
 
 def _has_increasing_addresses(array: Array) -> bool:
-    """Return whether the array has rows, each at a higher address than the row before it."""
+    """Return whether the array is not empty and its rows have increasing addresses."""
     return array.size > 0 and array.strides[0] > 0
 
 
 def make_gather(array: Array) -> GatherFunction:
     """Return the fastest function that gathers rows of this array.
 
-    The function writes to a C-ordered array in native byte order.
+    The output of the function must be a C-ordered array in native byte order.
     """
     if array.dtype.isnative:
         return _make_native_gather(array)
@@ -153,9 +153,9 @@ def make_gather(array: Array) -> GatherFunction:
 
 
 def _make_converting_gather(array: Array) -> GatherFunction:
-    """Return a gather for structured arrays with fields in non-native byte order.
+    """Return a gather function for structured arrays with fields in non-native byte order.
 
-    NumPy converts each field.
+    It lets NumPy convert each field to the native byte order.
     """
     gather = _make_native_gather(array)
 
@@ -168,7 +168,7 @@ def _make_converting_gather(array: Array) -> GatherFunction:
 
 
 def _make_native_gather(array: Array) -> GatherFunction:
-    """Return the fastest gather that copies bytes without conversion."""
+    """Return the fastest gather function that copies bytes without conversion."""
     row_nbytes = array.dtype.itemsize * math.prod(array.shape[1:])
     if row_nbytes == 0 or len(array) == 0:
         return _gather_nothing
@@ -201,7 +201,7 @@ class _OpaqueGather:
             self._gather_many(rows, out)
 
     def __reduce__(self) -> Any:
-        """Send the rows to another process, which has other addresses."""
+        """Pickle only the array, because its addresses are different in another process."""
         return _OpaqueGather, (self._opaque_rows,)
 
     def _take(self, rows: Array, out: Array) -> None:
@@ -210,7 +210,7 @@ class _OpaqueGather:
         self._opaque_rows.take(rows, out=out.reshape(-1).view(self._opaque_rows.dtype), mode="clip")
 
     def _index(self, rows: Array, out: Array) -> None:
-        """Gather rows with gaps between them, or overlapping rows, which `take` would copy all first."""
+        """Gather rows that have gaps or overlap. `take` would first copy the complete array."""
         target = out.reshape(-1).view(self._opaque_rows.dtype)
         for start in range(0, len(rows), self._part_rows):
             part = slice(start, start + self._part_rows)
@@ -218,7 +218,7 @@ class _OpaqueGather:
 
 
 class _TransposedGather:
-    """Gathers from an array that is C-ordered after a transpose."""
+    """Gathers rows of an array that becomes C-ordered if its axes are permuted."""
 
     def __init__(self, array: Array, axes: Sequence[int]) -> None:
         self._array, self._row_axis = array, list(axes).index(0)
@@ -233,7 +233,7 @@ class _TransposedGather:
 
 
 class _PartwiseGather:
-    """Gathers from an array of any layout, part by part."""
+    """Gathers rows of an array of any layout, a few rows at a time."""
 
     def __init__(self, array: Array, row_nbytes: int) -> None:
         self._array, self._part_rows = array, max(1, _PART_NBYTES // row_nbytes)
@@ -253,7 +253,7 @@ def _gather_nothing(rows: Rows, out: Array) -> None:
 
 def _view_opaque_rows(array: Array, row_nbytes: int) -> Array:
     """Return a view of the array with one opaque item for each row."""
-    # The stride of an array with one row may be any number.
+    # NumPy may report any stride for an array with one row.
     stride = row_nbytes if len(array) == 1 else array.strides[0]
     return np.asarray(_OpaqueRows(array, row_nbytes, stride))
 
@@ -273,7 +273,7 @@ class _OpaqueRows:
 
 
 def as_array(leaf: Any, name: str) -> Array:
-    """Convert a leaf of a user's tree to an array. Raise SpecError if that is impossible."""
+    """Convert a leaf of a user's tree to an array, or raise SpecError."""
     if isinstance(leaf, np.ma.MaskedArray):
         raise SpecError(
             f"{name!r} is a masked array, and its mask would be lost. Pass array.filled(value), or pass array.data and "
@@ -304,24 +304,24 @@ def as_array(leaf: Any, name: str) -> Array:
 
 
 def _refuse_loader(leaf: Any, name: str) -> None:
-    """Raise SpecError for a loader of batches or rows, which NumPy would read completely, or take for one value."""
+    """Raise SpecError for a loader, which NumPy would read completely or treat as one value."""
     kind = type(leaf)
     if any(base.__name__ == "PyDataset" for base in kind.__mro__):
-        raise SpecError(f"{name!r} is a PyDataset of Keras, which has batches. Write from_batches(dataset).")
+        raise SpecError(f"{name!r} is a PyDataset of Keras, which yields batches. Write from_batches(dataset).")
     if kind.__module__.startswith("forebay.") and hasattr(kind, "__iter__"):
-        raise SpecError(f"{name!r} is a {kind.__name__} of Forebay already. Leave from_arrays() out.")
+        raise SpecError(f"{name!r} is a {kind.__name__} of Forebay already. Use it without from_arrays().")
     if not hasattr(kind, "__iter__") or hasattr(kind, "__getitem__") or isinstance(leaf, Collection):
         return
     if _has_memory(leaf) or any(hasattr(leaf, name) for name in ("__array__", "__array_interface__", "__dlpack__")):
         return
     raise SpecError(
-        f"{name!r} is a {kind.__name__}, not an array. Write from_batches(loader) if it yields batches, or "
-        "from_generator(function) with a function that returns it if it yields rows."
+        f"{name!r} is a {kind.__name__}, not an array. If it yields batches, write from_batches(loader). If it yields "
+        "rows, write from_generator(lambda: loader)."
     )
 
 
 def _has_memory(leaf: Any) -> bool:
-    """Return whether an object has the buffer protocol. Before Python 3.12, `__buffer__` alone does not count."""
+    """Return whether an object supports the buffer protocol of this Python version."""
     try:
         memoryview(leaf).release()
     except (TypeError, ValueError, BufferError):
@@ -330,7 +330,7 @@ def _has_memory(leaf: Any) -> bool:
 
 
 def can_change(array: Array) -> bool:
-    """Return whether code can still write to the memory of an array. A read-only view may have a writable base."""
+    """Return whether the array, or an array of which it is a view, is writable."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if base.flags.writeable:
@@ -340,7 +340,7 @@ def can_change(array: Array) -> bool:
 
 
 def common_length(leaves: Sequence[Any], structure: Structure) -> int:
-    """Return the number of rows that each leaf has. Raise SpecError if the leaves differ in this number."""
+    """Return the number of rows of each leaf. Raise SpecError if they differ."""
     lengths = {name: leaf.shape[0] for name, leaf in zip(structure.paths, leaves, strict=True)}
     if len(set(lengths.values())) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())

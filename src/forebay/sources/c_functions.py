@@ -1,4 +1,7 @@
-"""Functions of the C libraries that the wheel contains. ctypes calls them without the interpreter lock."""
+"""Functions of the C libraries that the wheel contains.
+
+They are called through ctypes, which releases the GIL.
+"""
 
 import ctypes
 from functools import cache
@@ -10,10 +13,13 @@ __all__ = ["address_of", "load_function"]
 
 @cache
 def load_function(library: Path, name: str, *argument_types: Any) -> Any:
-    """Return a C function that returns an integer, or None if its library was not compiled."""
+    """Return the C function with this name, or None if its library cannot be used.
+
+    The function must return an int64.
+    """
     try:
         function = getattr(ctypes.CDLL(str(library)), name)
-    except (OSError, AttributeError):  # not compiled, or compiled for another machine or version
+    except (OSError, AttributeError):  # the library is missing, or was compiled for another machine or version
         return None
     function.argtypes, function.restype = argument_types, ctypes.c_int64
     return function

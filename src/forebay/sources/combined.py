@@ -1,10 +1,10 @@
-"""Sources that consist of several sources.
+"""Sources that consist of several sources, which are called their parts.
 
-    JoinedSource   the rows of one source after the rows of another: `concat()` and `interleave()`
-    ZippedSource   each row has the leaves of one row of every source: `zip_rows()`
+    JoinedSource   the rows of one part after the rows of another: `concat()` and `interleave()`
+    ZippedSource   row `i` has the leaves of row `i` of every part: `zip_rows()`
 
-No rows are copied. The memory extents and file extents come from the parts. So a device pulls rows from the user's
-arrays, and files are read as if each source were opened alone.
+A combined source stores no rows. It returns the memory extents and file extents of its parts. So a device pulls rows
+directly from the user's arrays, and Forebay reads the files of each part as if this part were the only source.
 """
 
 from bisect import bisect_right
@@ -33,7 +33,7 @@ Extent = TypeVar("Extent", MemoryExtent, FileExtent)
 
 
 class CombinedSource(AbstractSource):
-    """Base class of sources with parts. It derives its attributes from the attributes of the parts."""
+    """Base class of sources with parts. It computes its attributes from theirs."""
 
     def __init__(self, parts: Sequence[AbstractSource]) -> None:
         self.parts = tuple(parts)
@@ -93,7 +93,10 @@ class CombinedSource(AbstractSource):
 
 
 class JoinedSource(CombinedSource):
-    """The rows of several sources, one source after the other. All sources have the same specs and structure."""
+    """The rows of several sources, one source after the other.
+
+    All sources have the same specs and structure.
+    """
 
     can_prefetch = True
 
@@ -109,7 +112,7 @@ class JoinedSource(CombinedSource):
             lambda part, rows, out: flat[part].gather(rows, out),
             gathers_one_by_one=not any(map(_may_prefetch, flat)),
         )
-        if self.error_limit is not None:  # `_gather_readable` allocates arrays
+        if self.error_limit is not None:  # `_gather_readable` allocates temporary arrays for the rows
             self.scratch_row_nbytes += sum(spec.nbytes for spec in self.specs)
             self.max_scratch_nbytes = AbstractSource.max_scratch_nbytes
         self._leaf_gathers = _join_arrays(flat, self._boundaries)
@@ -135,7 +138,7 @@ class JoinedSource(CombinedSource):
         return out
 
     def _gather_readable(self, rows: Rows, out: Sequence[Array]) -> Iterator[SkippedRow]:
-        """Gather rows, and yield those that a part could not read."""
+        """Gather rows, and yield the rows that a part could not read."""
         for part, selection, part_rows in self._part_gather.select(row_array(rows)):
             gathered = [spec.empty(len(selection)) for spec in self.specs]
             for row in gather_readable(self.parts[part], part_rows, gathered):
@@ -144,7 +147,7 @@ class JoinedSource(CombinedSource):
                 target[selection] = values
 
     def _split(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
-        """Yield part and row numbers of each gather of a part that `gather` makes."""
+        """Return the part and the row numbers of each read that `gather(rows)` makes."""
         if self.error_limit is None:
             return self._part_gather.split(rows)
         return ((part, part_rows) for part, _, part_rows in self._part_gather.select(row_array(rows)))
@@ -175,7 +178,10 @@ class JoinedSource(CombinedSource):
 
 
 class ZippedSource(CombinedSource):
-    """Rows that have the leaves of one row of every part. It is as long as its shortest part."""
+    """Row `i` has the leaves of row `i` of every part.
+
+    The source is as long as its shortest part.
+    """
 
     can_prefetch = True
 
@@ -227,7 +233,7 @@ class ZippedSource(CombinedSource):
         return self._zip_extents([part.file_extents() for part in self.parts])
 
     def _zip_extents(self, parts: Sequence[Sequence[Sequence[Extent]]]) -> list[list[Extent]]:
-        """Return the extents of the leaves of all parts, without rows beyond the shortest part."""
+        """Return the extents of all leaves, without rows that the shortest part does not have."""
         if not all(parts):
             return []
         return [
@@ -250,9 +256,9 @@ def _may_prefetch(part: AbstractSource) -> bool:
 
 
 def _largest_blocks(proposals: Sequence[ShuffleBlocks | None]) -> ShuffleBlocks | None:
-    """Return the largest block length and the smallest number of held blocks that a part proposes.
+    """Return shuffle blocks with the largest length and the smallest number that a part proposes.
 
-    Return None if no part proposes shuffle blocks.
+    The number is that of blocks that fit in the part's budget for held bytes. Return None if no part proposes blocks.
     """
     blocks = [proposal for proposal in proposals if proposal is not None]
     if not blocks:
@@ -267,7 +273,10 @@ def _explain_parts(parts: Sequence[AbstractSource], arrangement: str) -> Decisio
 
 
 def _join_arrays(parts: Sequence[AbstractSource], boundaries: Sequence[int]) -> list[GatherFunction]:
-    """Return a gather for each leaf if all parts are arrays in memory, else an empty list."""
+    """Return one gather function per leaf, or an empty list.
+
+    The list is empty unless all parts are arrays in memory.
+    """
     arrays = [part.arrays for part in parts if isinstance(part, ArraySource)]
     return [_join_leaf(leaf, boundaries) for leaf in zip(*arrays, strict=True)] if len(arrays) == len(parts) else []
 
@@ -275,9 +284,10 @@ def _join_arrays(parts: Sequence[AbstractSource], boundaries: Sequence[int]) -> 
 def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunction:
     """Return a function that gathers rows of several arrays.
 
-    Arrays that follow each other in memory, such as slices of one array, are gathered as one array. A C function
-    gathers the rows of other arrays together (`row_gather.py`). If it is not compiled, or the layout of an array does
-    not fit, `PartGather` gathers the rows of each array. It copies short shuffled rows twice.
+    If the arrays follow each other in memory, such as slices of one array, the function treats them as one array.
+    Otherwise, a C function gathers rows of all arrays in one call (`row_gather.py`). If it is not compiled, or if rows
+    of an array are not contiguous, `PartGather` gathers the rows of each array separately. This is the slowest way,
+    because it copies short shuffled rows twice.
     """
     if _follow_each_other(arrays):
         gather = make_gather(np.lib.stride_tricks.as_strided(arrays[0], (boundaries[-1], *arrays[0].shape[1:])))
@@ -301,7 +311,10 @@ def _follow_each_other(arrays: Sequence[Array]) -> bool:
 
 
 def _gather_joined(gather: GatherFunction, arrays: Sequence[Array], rows: Rows, out: Array) -> None:
-    """Gather rows of the memory of several arrays. The argument `arrays` keeps all of them alive."""
+    """Gather rows of arrays that follow each other in memory.
+
+    `gather` refers only to the first of them. The argument `arrays` keeps all of them alive.
+    """
     gather(rows, out)
 
 

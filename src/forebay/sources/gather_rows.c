@@ -1,4 +1,4 @@
-// Gathers rows by address. ctypes calls it without the interpreter lock; `row_gather.py` describes when.
+// Copies rows with given numbers to one buffer. ctypes calls it without the GIL; `row_gather.py` says for which rows.
 
 #include <stdint.h>
 #include <string.h>
@@ -10,10 +10,10 @@ typedef struct {
 } Part;
 
 enum {
-    BLOCK_ROWS = 64,      // rows whose addresses are computed together
-    PREFETCHED_ROWS = 8,  // rows that are prefetched before the copied row; docs/measurements.md#gathering-rows-in-c
+    BLOCK_ROWS = 64,      // rows whose addresses are computed before they are copied
+    PREFETCHED_ROWS = 8,  // a row is prefetched when the 8th row before it is copied (docs/measurements.md)
     CACHE_LINE = 64,      // bytes
-    FEW_PARTS = 8,        // for so few parts, a linear search is the fastest
+    FEW_PARTS = 8,        // for fewer parts, a linear search is faster than a binary search
 };
 
 static int64_t find_part(const Part *parts, int64_t part_count, int64_t row) {
@@ -32,7 +32,7 @@ static void prefetch(const char *row, int64_t nbytes) {
 }
 
 static void copy(char *restrict to, const char *restrict from, int64_t nbytes) {
-    switch (nbytes) {  // a constant size needs no call of memcpy
+    switch (nbytes) {  // for a constant size, the compiler replaces the call of memcpy by one instruction
     case 1: *to = *from; break;
     case 2: memcpy(to, from, 2); break;
     case 4: memcpy(to, from, 4); break;
@@ -41,8 +41,8 @@ static void copy(char *restrict to, const char *restrict from, int64_t nbytes) {
     }
 }
 
-// Writes row `rows[i]` to out + i * row_nbytes. `parts` is sorted by `end`. Returns the number of gathered rows; a smaller
-// number than `count` is the index of a row number that no part has.
+// Writes row `rows[i]` to out + i * row_nbytes. `parts` is sorted by `end`. Returns `count`, or the index in `rows` of the
+// first row number that no part has.
 int64_t forebay_gather_rows(char *restrict out, int64_t row_nbytes, const int64_t *rows, int64_t count, const Part *parts,
                             int64_t part_count) {
     const int64_t end = part_count ? parts[part_count - 1].end : 0;

@@ -1,4 +1,7 @@
-"""Gathers of rows from parts that follow each other, such as the files of a source or several sources."""
+"""`PartGather`: gathers rows of a sequence of parts, such as files or sources.
+
+The rows of all parts are numbered together. To gather means to copy the rows with given numbers to output arrays.
+"""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,38 +21,46 @@ __all__ = ["PartGather", "join_extents"]
 GatherPart: TypeAlias = Callable[[int, Rows, Sequence[Array]], None]  # part, its row numbers, targets
 Extent = TypeVar("Extent", MemoryExtent, FileExtent)
 
-_SCRATCH_NBYTES = 4 * 2**20  # bytes per thread of a temporary buffer, which receives shuffled rows part by part
-_SAMPLE_ROWS = 64  # first rows of a group; if they are sorted by part, probably all rows are
-_SMALL_SAMPLE_ROWS = 8  # examined first, without NumPy, because most mixed rows are not even sorted within these
+_SCRATCH_NBYTES = (
+    4 * 2**20
+)  # bytes per thread of a temporary buffer, into which shuffled rows are gathered part by part
+_SAMPLE_ROWS = 64  # rows; if the first rows of a group are sorted by part, probably all of its rows are sorted
+_SMALL_SAMPLE_ROWS = 8  # rows; examined first, because they suffice for most groups and need no NumPy
 _LARGE_ROW_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without the scratch buffer
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Rows that are gathered together."""
+    """Rows of a group that are gathered together."""
 
     positions: slice  # of these rows in the group
-    rows: Array  # row numbers, sorted by part
+    rows: Array  # their row numbers, sorted by part
     runs: Sequence[tuple[int, slice]]  # each part, and which of `rows` belong to it
-    order: Array | None = None  # index of each row of `rows` in the unsorted rows; None if they were sorted already
+    # `rows[i]` is row `positions.start + order[i]` of the group. None if the group was already sorted by part.
+    order: Array | None = None
 
 
 class PartGather:
-    """Gathers rows of one sequence that consists of several parts. Several threads may use it."""
+    """Gathers rows of a sequence of parts. Several threads may use it."""
 
     def __init__(
         self,
-        boundaries: Sequence[int],  # the first row of each part, then the number of all rows
+        boundaries: Sequence[int],
         row_nbytes: int,
         gather_part: GatherPart,
         *,
         gather_mixed: Callable[[Rows, Sequence[Array]], None] | None = None,
         gathers_one_by_one: bool = True,
     ) -> None:
-        """`gather_mixed` gathers rows of several parts in any order; None if only `gather_part` can be used.
+        """Store the boundaries and the functions that read the parts.
 
-        `gathers_one_by_one` allows one call of `gather_part` for each large row. Do not allow this if the parts
-        prefetch: a prefetcher plans the rows of one call together, so single rows would need more and shorter reads.
+        Args:
+            boundaries: The first row of each part, then the number of all rows.
+            row_nbytes: Bytes of a row.
+            gather_part: Gathers rows of one part.
+            gather_mixed: Gathers rows of several parts in any order. If it is None, `gather_part` gathers all rows.
+            gathers_one_by_one: Whether `gather_part` may be called for each large row. False if the parts prefetch: a
+                prefetcher plans the rows of one call together, so single rows would need more and shorter reads.
         """
         self._boundaries, self._first_rows = list(boundaries), np.asarray(boundaries[:-1])
         self._row_nbytes = row_nbytes
@@ -76,7 +87,7 @@ class PartGather:
                 self._gather_through_scratch(step, step.order, targets)
 
     def split(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
-        """Yield part and row numbers of each call of `gather_part` that `gather(rows)` makes."""
+        """Yield the part and its row numbers for each `gather_part` call of `gather(rows)`."""
         if isinstance(rows, slice):
             for part, part_rows in split_slice(rows, self._boundaries):
                 first = self._boundaries[part]
@@ -87,20 +98,20 @@ class PartGather:
                 yield part, step.rows[run] - self._boundaries[part]
 
     def count_rows(self, rows: Rows) -> dict[int, int]:
-        """Return how many of these rows each part has: number of the part -> row count."""
+        """Return part -> number of these rows that it has."""
         if isinstance(rows, slice):
             return {part: part_rows.stop - part_rows.start for part, part_rows in split_slice(rows, self._boundaries)}
         parts, counts = np.unique(find_parts(rows, self._first_rows), return_counts=True)
         return dict(zip(parts.tolist(), counts.tolist(), strict=True))
 
     def select(self, rows: Array) -> Iterator[tuple[int, Array, Array]]:
-        """Yield each part, the indices of its rows in `rows`, and its row numbers."""
+        """Yield each part, the indices in `rows` of its rows, and its row numbers."""
         parts = find_parts(rows, self._first_rows)
         for part, selection in split_by_part(parts, len(self._first_rows)):
             yield part, selection, rows[selection] - self._boundaries[part]
 
     def _is_mixed(self, rows: Array) -> bool:
-        """Return whether the first rows are not sorted by part."""
+        """Return whether some of the first rows are not sorted by part."""
         parts = [bisect_right(self._boundaries, row) for row in rows[:_SMALL_SAMPLE_ROWS].tolist()]
         return parts != sorted(parts) or not _is_sorted(find_parts(rows[:_SAMPLE_ROWS], self._first_rows))
 
@@ -109,8 +120,8 @@ class PartGather:
             yield _Step(slice(0, len(rows)), rows, list(split_runs(parts)))
         elif self._gathers_one_by_one:
             for position in np.argsort(parts, kind="stable").tolist():
-                one = slice(position, position + 1)
-                yield _Step(one, rows[one], [(int(parts[position]), slice(0, 1))])
+                single_row = slice(position, position + 1)
+                yield _Step(single_row, rows[single_row], [(int(parts[position]), slice(0, 1))])
         else:
             length = max(1, _SCRATCH_NBYTES // max(1, self._row_nbytes))
             for start in range(0, len(rows), length):
@@ -144,9 +155,9 @@ def _is_sorted(parts: Array) -> bool:
 def join_extents(
     first_rows: Iterable[int], parts: Iterable[Sequence[Sequence[Extent]]], leaves: int
 ) -> list[list[Extent]]:
-    """Return the extents of each leaf of all parts, with row numbers of the whole sequence.
+    """Return the extents of each leaf with row numbers of the whole sequence.
 
-    Return an empty list if a part has none.
+    `first_rows` has the first row number of each part. Return an empty list if a part has no extents.
     """
     joined: list[list[Extent]] = [[] for _ in range(leaves)]
     for first, extents_by_leaf in zip(first_rows, parts, strict=True):

@@ -1,4 +1,7 @@
-"""Prefetching for a source that consists of several sources: each reads its own rows of upcoming groups."""
+"""`SharedPrefetch`: prefetching for a source that consists of several sources, its parts.
+
+Each part prefetches its own rows of the upcoming groups.
+"""
 
 import threading
 from collections import deque
@@ -10,19 +13,20 @@ from forebay.core.source import AbstractSource, Closeable
 
 __all__ = ["SharedPrefetch"]
 
-SplitGroup: TypeAlias = Callable[[Rows], Iterable[tuple[int, Rows]]]  # yields a part and its rows for each gather
+# For each gather of a part that the gather of a group makes: the index of the part, and its row numbers.
+SplitGroup: TypeAlias = Callable[[Rows], Iterable[tuple[int, Rows]]]
 
-# Rows that may wait for one part while another part needs rows of later groups. A part with few rows would otherwise
-# let the row numbers of a whole epoch wait. 2^18 row numbers take 2 MiB.
+# Most row numbers in the queue of a part. Without this limit, a part that rarely has a row would make `SharedPrefetch`
+# read an epoch of groups to find one, and queue the row numbers of all other parts. 2^18 row numbers take 2 MiB.
 MAX_WAITING_ROWS = 1 << 18
 
 
 class SharedPrefetch:
     """Divides upcoming groups among the parts of a source.
 
-    Each part receives the same calls as in a gather, because prefetchers find a group by its row numbers. A part that
-    needs the next group waits while another part has `MAX_WAITING_ROWS` rows left. Prefetchers take upcoming groups in
-    threads of their own, so this delays no gather.
+    The prefetcher of a part finds a group by its row numbers. So `split` divides a group into the same reads of the
+    parts as `gather` of the source. A prefetcher that needs the next group waits while the queue of another part holds
+    `MAX_WAITING_ROWS` rows. Prefetchers take upcoming groups in threads of their own, so no gather waits for this.
     """
 
     def __init__(self, upcoming: Iterator[Rows], parts: Sequence[AbstractSource], split: SplitGroup) -> None:
@@ -30,8 +34,8 @@ class SharedPrefetch:
         self._changed = threading.Condition()
         self._queues: dict[int, deque[Rows]] = {part: deque() for part in range(len(parts))}
         self._waiting_rows = dict.fromkeys(self._queues, 0)
-        self._is_reading = False  # whether a thread takes the next group from `upcoming`
-        self._is_over = False
+        self._is_reading = False  # whether a thread is taking the next group from `upcoming`
+        self._is_over = False  # whether `upcoming` is exhausted or `close()` was called
         self._prefetches: list[Closeable] = []
         for number, part in enumerate(parts):
             prefetch = part.prefetch(self._rows_of(number))
@@ -63,7 +67,7 @@ class SharedPrefetch:
             yield rows
 
     def _next_rows(self, part: int) -> Rows | None:
-        """Return the next rows of a part, or None at the end."""
+        """Wait for the next rows of a part and return them. None means the end."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._can_continue(part))
