@@ -1,7 +1,7 @@
-"""Sources from other packages, adapted to `AbstractSource`.
+"""Sources of other packages as `AbstractSource`.
 
-Forebay 0.1 accepted any object with the methods of `Source`, and looked for optional attributes by name. Only this
-module still uses those names. New sources derive from `AbstractSource`.
+Forebay 0.1 accepted any object with the methods of `Source`, and looked for optional attributes by name, such as
+`fixed` or `foresee`. This module still accepts such objects. It is the only one that knows these names.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 
 def adapt_source(source: Any) -> AbstractSource:
-    """Return the source itself if it is an `AbstractSource`, else wrap it."""
+    """Return the source itself if it is an `AbstractSource`, else a source that wraps it."""
     if isinstance(source, AbstractSource):
         return source
     if library_of_frame(source) is not None:
@@ -52,7 +52,10 @@ def _is_keras_dataset(source: Any) -> bool:
 
 
 def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:
-    """Return the function that opens many files as one source, or None."""
+    """Return the function of an opener that opens many files as one source, or None.
+
+    `opener` is the plug-in for one file format.
+    """
     if isinstance(opener, MultiFileOpener):
         return opener.open_many
     open_many: Callable[..., Any] | None = getattr(opener, "together", None)  # its name in version 0.1
@@ -60,9 +63,9 @@ def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:
 
 
 class ForeignSource(AbstractSource):
-    """Wraps a source that follows the protocol of version 0.1.
+    """Wraps a source that follows the source protocol of Forebay 0.1.
 
-    It reads most optional attributes once, when it is made.
+    `__init__` reads most optional attributes of the wrapped source, so that they stay the same.
     """
 
     can_prefetch = True

@@ -1,7 +1,7 @@
-"""Columns of pandas, polars and Arrow frames as arrays, without a copy if their memory allows it.
+"""Columns of pandas, polars and Arrow frames as arrays.
 
-This module identifies the library of an object by the name of its class. So Forebay does not import a library that the
-user has not imported.
+Columns are copied only if NumPy cannot use their memory in place. This module identifies the library of an object by
+the name of its class. So Forebay does not import a library that the user has not imported.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _POLARS_TYPES |= {"Boolean", "Date", "Datetime", "Duration"}
 
 @dataclass(frozen=True, slots=True)
 class FrameColumn:
-    """One column of a frame as an array, with one value, or one vector, per row."""
+    """A frame's column as an array, with a value or a vector per row."""
 
     name: str
     array: Array
@@ -34,9 +34,9 @@ class FrameColumn:
 
 
 def library_of_frame(value: Any) -> str | None:
-    """Return "pandas", "polars" or "pyarrow" if the value is a frame of that library, else None.
+    """Return the library of a frame: "pandas", "polars" or "pyarrow". Return None for other values.
 
-    Raise SpecError for a frame that is not in memory.
+    Raise SpecError for a LazyFrame, because it has no rows in memory.
     """
     if find_class(value, {"polars": ("LazyFrame",)}):
         raise SpecError("a LazyFrame has no rows in memory. Pass frame.collect().")
@@ -61,7 +61,7 @@ def find_class(value: Any, names: Mapping[str, tuple[str, ...]]) -> str | None:
 
 
 def convert_column(library: str, name: str, column: Any) -> FrameColumn:
-    """Convert a column to an array. Raise SpecError if an array of numbers cannot hold it."""
+    """Convert a column to an array, or raise SpecError if its values are not numbers."""
     converters: dict[str, Callable[[str, Any], FrameColumn]] = {
         "pandas": _convert_pandas,
         "polars": _convert_polars,
@@ -88,7 +88,7 @@ def _convert_pandas(name: str, series: Any) -> FrameColumn:
         return FrameColumn(name, series.dt.tz_convert(None).to_numpy())
     if "ArrowDtype" in kinds:
         return _convert_arrow(name, series.array.__arrow_array__())
-    if "BaseMaskedDtype" in kinds:  # the nullable types, such as Int64 and boolean
+    if "BaseMaskedDtype" in kinds:  # nullable types of pandas, such as Int64 and boolean
         _refuse_nulls(name, int(series.isna().sum()), f"frame[{name!r}].fillna(0)")
         return FrameColumn(name, series.array.to_numpy(dtype=dtype.numpy_dtype, copy=False))
     advice = "sparse.to_dense()" if "SparseDtype" in kinds else "astype('category') if it holds texts"
@@ -105,7 +105,7 @@ def _convert_polars(name: str, series: Any) -> FrameColumn:
     if kind in ("Categorical", "Enum"):
         return _convert_polars_categories(name, series)
     values = series
-    while values.dtype.base_type().__name__ == "Array" and values.dtype.size:  # vectors of vectors are possible
+    while values.dtype.base_type().__name__ == "Array" and values.dtype.size:  # a vector may consist of vectors
         values = values.explode()
         _refuse_nulls(name, values.null_count(), "arr.eval(pl.element().fill_null(0))")
     if kind != "Array" and kind not in _POLARS_TYPES:
@@ -121,7 +121,7 @@ def _convert_polars_categories(name: str, series: Any) -> FrameColumn:
 
     is_cast = series.dtype.base_type().__name__ == "Categorical"
     if is_cast:
-        # polars numbers categories over all frames of the process. The codes of one column shall begin at 0.
+        # polars numbers the categories of all frames together. The Enum numbers the categories of this column from 0.
         series = series.cast(pl.Enum(series.unique().cast(pl.String).sort()))
     column = _freeze(name, series.to_physical().to_numpy())
     return FrameColumn(name, column.array, column.is_copy or is_cast, tuple(series.dtype.categories.to_list()))
@@ -158,7 +158,7 @@ def _convert_arrow(name: str, column: Any) -> FrameColumn:
 
 
 def _flatten_fixed_lists(name: str, values: Any) -> tuple[Any, tuple[int, ...]]:
-    """Return the numbers of a column of vectors, and the shape of the array that holds them."""
+    """Return all numbers of a column as one flat Arrow array, and the column's shape."""
     import pyarrow as pa
 
     shape = [len(values)]
@@ -166,7 +166,8 @@ def _flatten_fixed_lists(name: str, values: Any) -> tuple[Any, tuple[int, ...]]:
         shape.extend(_tensor_shape(name, values.type) if isinstance(values.type, pa.FixedShapeTensorType) else ())
         values = values.storage.flatten() if len(shape) > 1 else values.storage
     while pa.types.is_fixed_size_list(values.type):
-        _refuse_nulls(name, values.null_count, "pyarrow.compute.fill_null() on its values")  # `flatten` drops them
+        # `flatten` would drop null vectors.
+        _refuse_nulls(name, values.null_count, "pyarrow.compute.fill_null() on its values")
         shape.append(values.type.list_size)
         values = values.flatten()
     _refuse_nulls(name, values.null_count, "pyarrow.compute.fill_null() on its values")
@@ -174,7 +175,7 @@ def _flatten_fixed_lists(name: str, values: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def _tensor_shape(name: str, tensor_type: Any) -> list[int]:
-    """Return the shape of an Arrow tensor. Raise SpecError if its axes are stored in another order."""
+    """Return the shape of an Arrow tensor, or raise SpecError if its axes are permuted."""
     order = tensor_type.permutation
     if order is not None and list(order) != sorted(order):
         raise SpecError(f"the tensors of column {name!r} have permuted axes {list(order)}. Store them in row order.")
@@ -199,9 +200,12 @@ def _is_plain_arrow_type(arrow_type: Any) -> bool:
 
 
 def _freeze(name: str, array: Array) -> FrameColumn:
-    """Return an array of polars or Arrow as a column. These libraries return writable arrays only as copies."""
+    """Return an array that polars or Arrow made as a read-only column.
+
+    The array is a copy if it is writable, because these libraries return their own memory as read-only arrays.
+    """
     is_copy = bool(array.flags.writeable)
-    array.flags.writeable = False  # no one else has the copy, so it cannot change
+    array.flags.writeable = False  # no other code refers to a copy, so nothing can change it now
     return FrameColumn(name, array, is_copy)
 
 

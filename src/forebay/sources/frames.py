@@ -21,7 +21,7 @@ _BLOCK_ROWS = 4096  # rows that are stacked at a time; a block of them stays in 
 
 
 class FrameSource(ArraySource):
-    """The rows of a frame. Each field is one column, or several columns as one vector."""
+    """The rows of a frame. A field is one column, or several columns as vectors."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class _Frame:
 
     library: str
     frame: Any
-    positions: dict[str, list[int]]  # name: its positions; a pandas frame may have a name twice
+    positions: dict[str, list[int]]  # name -> positions of the columns with this name; pandas allows several
 
     @classmethod
     def of(cls, frame: Any) -> "_Frame":
@@ -87,7 +87,7 @@ class _Frame:
 def _requested_columns(
     columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None, known: Mapping[str, list[int]]
 ) -> dict[str, str | list[str]]:
-    """Return the columns of each field: a name for one column, a list for a vector."""
+    """Return field -> its column name, or a list of names for a vector."""
     if isinstance(columns, str):
         raise SpecError(f"columns={columns!r} is a single name. Pass a list, such as columns=[{columns!r}].")
     if isinstance(columns, Mapping):
@@ -100,7 +100,9 @@ def _requested_columns(
     else:
         requested = {str(name): str(name) for name in (known if columns is None else columns)}
     if not requested or [] in requested.values():
-        raise SpecError("the frame has no columns, or columns= names none. Pass at least one column for each field.")
+        raise SpecError(
+            "the frame has no columns, or columns= names none for a field. Name at least one column per field."
+        )
     for names in requested.values():
         for name in names if isinstance(names, list) else [names]:
             if name not in known:
@@ -109,7 +111,7 @@ def _requested_columns(
 
 
 def _is_list(names: Any, known: Mapping[str, list[int]]) -> bool:
-    """Return whether this is a list of names. A tuple may be the name of a pandas column."""
+    """Return whether this is a list of names. pandas allows a tuple as name."""
     return not isinstance(names, str | int) and hasattr(names, "__iter__") and str(names) not in known
 
 
@@ -147,7 +149,7 @@ def _make_field(field: str, frame: _Frame, names: str | list[str], dtype: np.dty
     column = frame.column(names)
     if dtype is None or dtype == column.array.dtype:
         return column
-    if column.array.dtype.kind in "mM" and dtype == np.dtype("int64"):  # the stored ticks: no copy
+    if column.array.dtype.kind in "mM" and dtype == np.dtype("int64"):  # NumPy stores times as int64: no copy
         return _as_ticks(column)
     converted = np.empty(column.array.shape, dtype)
     _convert_into(converted, column)
@@ -188,7 +190,7 @@ def _stack(field: str, columns: Sequence[FrameColumn], dtype: np.dtype[Any] | No
 
 
 def _are_side_by_side(arrays: Sequence[Array]) -> bool:
-    """Return whether the columns are in one array whose rows are contiguous."""
+    """Return whether the columns are neighbours in the contiguous rows of one array."""
     if len(arrays[0]) < 2:  # the columns of a single row may be neighbours by chance
         return False
     stride, itemsize = arrays[0].strides[0], arrays[0].itemsize
@@ -200,10 +202,13 @@ def _are_side_by_side(arrays: Sequence[Array]) -> bool:
 
 
 def _convert_into(target: Array, column: FrameColumn) -> None:
-    """Write a column to an array of another dtype. Raise SpecError if an integer dtype cannot hold it."""
+    """Write a column to an array of another dtype.
+
+    Raise SpecError if the dtype is of another kind, or if an integer dtype cannot hold a value.
+    """
     array, name = column.array, column.name
-    is_integer = array.dtype.kind in "iu" and target.dtype.kind in "iu"  # the check below compares the values
-    if not is_integer and not np.can_cast(array.dtype, target.dtype, "same_kind"):
+    has_integers = array.dtype.kind in "iu" and target.dtype.kind in "iu"  # their values are compared below
+    if not has_integers and not np.can_cast(array.dtype, target.dtype, "same_kind"):
         raise SpecError(f"column {name!r} is {array.dtype}, which {target.dtype} cannot hold. Choose another dtype.")
     np.copyto(target, array, casting="unsafe")
     if target.dtype.kind in "iu" and not np.array_equal(target, array):
@@ -211,7 +216,7 @@ def _convert_into(target: Array, column: FrameColumn) -> None:
 
 
 def _own(name: str, array: Array, categories: tuple[str, ...] = ()) -> FrameColumn:
-    array.flags.writeable = False  # no one else has the copy, so it cannot change
+    array.flags.writeable = False  # no other code refers to the copy, so nothing can change it now
     return FrameColumn(name, array, True, categories)
 
 

@@ -26,7 +26,7 @@ class ItemSource(AbstractSource):
             raise SpecError(f"from_source() got {type(items).__name__}. {_advice(items)}")
         self._items = items
         if len(items) == 0:
-            raise SourceError("the source has no rows. Pass one with at least one row.")
+            raise SourceError("the source has no rows. Pass a source with at least one row.")
         try:
             first = items[0]
         except (KeyError, IndexError, TypeError) as error:
@@ -86,7 +86,7 @@ def _mismatch_error(number: int, name: str, leaf: Array, target: Array) -> SpecE
 
 
 def _advice(items: Any) -> str:
-    """Return what to pass to `from_source` in place of an object without rows."""
+    """Return a sentence that says what to pass to `from_source` instead of `items`."""
     if hasattr(items, "__iter__") and hasattr(items, "dataset"):  # such as a DataLoader of PyTorch
-        return "A DataLoader gives batches. Call from_batches(loader), or from_source(loader.dataset) for its rows."
+        return "A DataLoader yields batches. Call from_batches(loader), or from_source(loader.dataset) for its rows."
     return "Pass an object with __len__ and __getitem__."

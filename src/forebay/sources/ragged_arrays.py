@@ -22,7 +22,7 @@ def has_ragged_leaves(tree: Tree) -> bool:
 
 
 class RaggedArraySource(AbstractSource):
-    """A source over arrays and `Ragged` leaves of equal length. It copies no values."""
+    """The rows of arrays and `Ragged` leaves with equal numbers of rows, without a copy."""
 
     def __init__(self, tree: Tree) -> None:
         leaves, self.structure = flatten(tree)
@@ -55,7 +55,7 @@ class RaggedArraySource(AbstractSource):
         ]
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
-        """Return some leaves of these rows, which have one shape."""
+        """Return some leaves of these rows. The rows must have one shape."""
         return [np.stack(_gather_column(self._leaves[leaf], rows)) for leaf in leaves]
 
     def memory(self) -> list[MemoryRegion]:
@@ -74,7 +74,7 @@ def _take_column(leaf: Ragged | ArraySource, rows: Rows, fill_value: Any) -> Arr
 
 
 def _gather_column(leaf: Ragged | ArraySource, rows: Rows) -> Sequence[Any]:
-    """Return the rows of one leaf. Ragged rows are views of the values."""
+    """Return the rows of one leaf. Ragged rows are views, without a copy."""
     if isinstance(leaf, Ragged):
         starts, stops = leaf.offsets[:-1][rows].tolist(), leaf.offsets[1:][rows].tolist()
         return [leaf.values[start:stop] for start, stop in zip(starts, stops, strict=True)]
@@ -84,7 +84,7 @@ def _gather_column(leaf: Ragged | ArraySource, rows: Rows) -> Sequence[Any]:
 
 
 def _check_ragged(ragged: Ragged, name: str) -> Ragged:
-    """Return the leaf with NumPy arrays. Raise SpecError if the offsets do not fit the values."""
+    """Return the leaf with NumPy arrays, or raise SpecError if its offsets are wrong."""
     values, offsets = np.asarray(ragged.values), np.asarray(ragged.offsets)
     if values.ndim == 0 or isinstance(ragged.values, np.ma.MaskedArray):
         raise SpecError(
@@ -97,9 +97,9 @@ def _check_ragged(ragged: Ragged, name: str) -> Ragged:
             "rows: where each row begins, then where the last row ends."
         )
     offsets = offsets.astype(np.int64, copy=False)
-    falls = np.flatnonzero(offsets[1:] < offsets[:-1])
-    if offsets[0] < 0 or len(falls):
-        row = int(falls[0]) if len(falls) else 0
+    decreasing = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if offsets[0] < 0 or len(decreasing):
+        row = int(decreasing[0]) if len(decreasing) else 0
         raise SpecError(
             f"row {row} of {name!r} begins at offset {offsets[row]} and ends at {offsets[row + 1]}. Offsets must not "
             "be negative or decrease. Sort the rows by their offsets."

@@ -16,9 +16,10 @@ __all__ = ["open_lists"]
 
 
 def open_lists(columns: Tree) -> AbstractSource:
-    """Return a source of Arrow list columns; each chunk of the columns becomes one part.
+    """Return a source whose rows are the lists of Arrow columns.
 
-    `columns` is one pyarrow array or chunked array, or a dict of them.
+    `columns` is one pyarrow array or chunked array, or a dict of such arrays. Each chunk of the columns becomes one
+    part of a `JoinedSource`.
     """
     leaves, structure = flatten(columns)
     names = structure.paths
@@ -37,7 +38,7 @@ def open_lists(columns: Tree) -> AbstractSource:
 
 
 def _list_chunks(column: Any, name: str) -> Sequence[Any]:
-    """Return the list arrays of a column, or raise SpecError if it has no lists of numbers."""
+    """Return the chunks of a column, or raise SpecError unless it has lists of numbers."""
     if type(column).__module__.partition(".")[0] != "pyarrow":
         raise SpecError(
             f"{name!r} is a {type(column).__name__}, which does not say where each row ends. Pass offsets=, or a "
@@ -68,6 +69,6 @@ def _as_ragged(chunk: Any, name: str) -> Ragged:
         raise SpecError(f"{name!r} is damaged: its lists end at value {last} of {len(values)}. Write it again.")
     values = values.slice(first, last - first)  # a slice of a column may have nulls in its other rows
     if chunk.null_count or values.null_count:
-        raise SpecError(f"{name!r} has null values, which arrays cannot hold. Fill them, or drop these rows.")
+        raise SpecError(f"{name!r} has null values, which arrays cannot hold. Fill or drop the null values.")
     array: Array = values.to_numpy(zero_copy_only=True)
     return Ragged(array, offsets - first)

@@ -1,4 +1,4 @@
-"""A source with other names of its fields, and everything else as before."""
+"""`rename_source`: gives the fields of a source new names, and changes nothing else."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +25,10 @@ _ATTRIBUTES = (
 
 
 def rename_source(source: AbstractSource, structure: Structure) -> AbstractSource:
-    """Return a source of the same rows with another structure of the same leaves.
+    """Return a source with the rows of `source`, whose leaves get the names in `structure`.
 
-    Sources of arrays have no state, so a copy of them keeps their type, which other parts of Forebay check.
+    An `ArraySource` or `SparseSource` is copied, because other modules check for these types. The copy shares the
+    arrays.
     """
     if not isinstance(source, ArraySource | SparseSource):
         return RenamedSource(source, structure)
@@ -37,7 +38,7 @@ def rename_source(source: AbstractSource, structure: Structure) -> AbstractSourc
 
 
 class RenamedSource(AbstractSource):
-    """The rows of a source, with another structure of the same leaves. All calls go to the source."""
+    """Wraps a source to give its leaves new names. It forwards all calls."""
 
     def __init__(self, inner: AbstractSource, structure: Structure) -> None:
         self._inner: AbstractSource = inner._inner if isinstance(inner, RenamedSource) else inner

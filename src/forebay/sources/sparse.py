@@ -1,8 +1,8 @@
-"""Sources of SciPy CSR matrices. Other leaves may be arrays.
+"""Sources whose leaves are SciPy CSR matrices or arrays.
 
-`SparseSource` writes dense rows. `PaddedSparseSource` writes the values of each row and the columns of these values.
-They usually take fewer bytes than dense rows, and the device makes dense rows from them (`transforms/densify.py`).
-Forebay imports SciPy only if the user passes a SciPy matrix.
+`SparseSource` writes dense rows. `PaddedSparseSource` writes the values of each row and their column numbers. These
+usually take fewer bytes than a dense row, and the device makes dense rows from them (`transforms/densify.py`). This
+module does not import SciPy, but recognizes its matrices by the module of their class.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from forebay.sources.arrays import GatherFunction, as_array, can_change, common_
 __all__ = ["MAX_COLUMNS", "CsrMatrix", "PaddedSparseSource", "SparseSource", "has_sparse_leaf", "is_sparse"]
 
 MAX_COLUMNS = 2**31 - 1  # of a matrix for `PaddedSparseSource`, which writes column numbers as int32
-_PART_VALUES = 1 << 16  # values that a gather copies at a time; its temporary arrays stay below 2 MiB
+_PART_VALUES = 1 << 16  # values that are copied at a time, so that the temporary arrays stay below 2 MiB
 
 
 def is_sparse(value: Any) -> bool:
@@ -35,7 +35,10 @@ def has_sparse_leaf(tree: Tree) -> bool:
 
 
 def _find_matrices(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each sparse matrix in a tree, and the matrix. `flatten` would open a DOK matrix as a dict."""
+    """Yield name and matrix for each sparse matrix in a tree.
+
+    `flatten` cannot be used before this check, because it would treat a DOK matrix as a dict.
+    """
     if is_sparse(tree):
         yield ".".join(path) or "array", tree
     elif isinstance(tree, Mapping):
@@ -47,7 +50,7 @@ def _find_matrices(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, Any
 
 
 class SparseSource(AbstractSource):
-    """The rows of CSR matrices, and of arrays of the same length. `gather` writes dense rows."""
+    """The rows of CSR matrices and arrays of equal length. `gather` writes dense rows."""
 
     def __init__(self, tree: Tree) -> None:
         for name, matrix in _find_matrices(tree, ()):
@@ -94,17 +97,17 @@ def _identify_leaves(leaves: Sequence[Any]) -> list[Any]:
 
 
 class PaddedSparseSource(AbstractSource):
-    """The rows of a `SparseSource`, with two leaves for each matrix: values and their columns.
+    """The rows of a `SparseSource`, with two leaves for each matrix: values and column numbers.
 
-    All rows of a matrix have as many values as its longest row. Shorter rows repeat their last value. With `counts`, a
-    third leaf has the number of values of each row, without these repetitions.
+    All rows of a matrix are padded to the number of values of its longest row: a shorter row repeats its last value and
+    column number. With `counts`, a third leaf has the number of values of each row without padding.
     """
 
     def __init__(self, dense: SparseSource, *, counts: bool = False) -> None:
         self._has_counts = counts
         self._length, self.immutable, self.class_names = len(dense), dense.immutable, dense.class_names
         specs: list[ArraySpec] = []
-        # For each leaf: the index of its first array in `out`, and its CsrMatrix or GatherFunction.
+        # For each leaf of `dense`: the index of its first array in `out`, and its CsrMatrix or GatherFunction.
         self._leaves: list[tuple[int, Any]] = []
         for leaf, spec in zip(dense.leaves, dense.specs, strict=True):
             self._leaves.append((len(specs), leaf if isinstance(leaf, CsrMatrix) else make_gather(leaf)))
@@ -132,7 +135,7 @@ class CsrMatrix:
 
     def __init__(self, matrix: Any, name: str) -> None:
         try:
-            # A new object that shares the arrays. If the user later assigns to `matrix.data`, it keeps the old array.
+            # A new matrix object that shares the arrays. It keeps them if the user later assigns to `matrix.data`.
             self._matrix = type(matrix)(matrix, copy=False)
             self._matrix.check_format(full_check=True)
         except (ValueError, IndexError) as error:
@@ -140,12 +143,12 @@ class CsrMatrix:
         self.shape: tuple[int, int] = self._matrix.shape
         self.dtype: np.dtype[Any] = self._matrix.dtype
         self._starts, self._columns, self._values = self._matrix.indptr, self._matrix.indices, self._matrix.data
-        # Whether a row may have several values of one column. Also True if columns are not sorted.
+        # Whether a row may have several values for one column. Also True if the columns of a row are not sorted.
         self.has_duplicates = not self._matrix.has_canonical_format
 
     @property
     def parts(self) -> tuple[Array, Array, Array]:
-        """The three arrays of the matrix."""
+        """The arrays of the CSR format: start of each row, column numbers, values."""
         return self._starts, self._columns, self._values
 
     @property
@@ -155,14 +158,14 @@ class CsrMatrix:
 
     @property
     def padded_specs(self) -> list[ArraySpec]:
-        """The specs of the values and of the columns of a row."""
+        """The specs of the values and the column numbers of a padded row."""
         return [ArraySpec((self.row_values,), self.dtype), ArraySpec((self.row_values,), np.int32)]
 
     def gather_dense(self, rows: Rows, out: Array) -> None:
-        """Write dense rows. Values of the same column are added, as SciPy does."""
+        """Write dense rows. Add the values that a row has for one column."""
         numbers = np.asarray(row_numbers(rows), np.intp)
         if not self.has_duplicates:
-            # Fill `out` as bytes: filling it as numbers, as SciPy's toarray does, takes three times as long.
+            # Fill `out` as bytes, because filling it as numbers (as SciPy's toarray does) takes three times as long.
             out.view(np.uint8).fill(0)
         for part in self._split(numbers):
             if self.has_duplicates:
@@ -174,20 +177,23 @@ class CsrMatrix:
         """Write the values of some rows to an array of zeros."""
         first = self._starts[numbers].astype(np.intp)
         counts = self._starts[numbers + 1] - first
-        offsets = np.arange(len(numbers)) * self.shape[1]  # of rows in `out`
+        offsets = np.arange(len(numbers)) * self.shape[1]  # index of the first element of each row in the flat `out`
         ends = np.cumsum(counts)
         positions = np.arange(int(ends[-1])) + np.repeat(first - (ends - counts), counts)
         out.reshape(-1)[np.repeat(offsets, counts) + self._columns[positions]] = self._values[positions]
 
     def gather_padded(self, rows: Rows, values: Array, columns: Array) -> None:
-        """Write the values of rows and their columns. Rows must not have two values of one column."""
+        """Write the values and column numbers of rows, padded to the width of `values`.
+
+        A row must not have two values for one column, because the device would not add them.
+        """
         numbers = np.asarray(row_numbers(rows), np.intp)
         count = values.shape[1]
         part_rows = max(1, _PART_VALUES // count)
         for start in range(0, len(numbers), part_rows):
             part = slice(start, start + part_rows)
             first, end = self._starts[numbers[part]], self._starts[numbers[part] + 1]
-            # A shorter row repeats its last value: writing a value twice to its column is harmless.
+            # A shorter row repeats its last value. The device then writes this value several times to its column.
             positions = np.add(first[:, None], np.arange(count), dtype=np.intp)
             np.minimum(positions, end[:, None] - 1, out=positions)
             if len(self._values):  # `take` refuses an empty array
@@ -198,12 +204,12 @@ class CsrMatrix:
                 values[part][is_empty], columns[part][is_empty] = 0, 0
 
     def gather_counts(self, rows: Rows, out: Array) -> None:
-        """Write the number of values of each row."""
+        """Write the number of values of each row to `out`."""
         numbers = np.asarray(row_numbers(rows), np.intp)
         np.subtract(self._starts[numbers + 1], self._starts[numbers], out=out, casting="same_kind")
 
     def _split(self, numbers: Array) -> Iterator[slice]:
-        """Yield parts of row numbers with about `_PART_VALUES` values."""
+        """Yield slices of `numbers`. The rows of each slice have about `_PART_VALUES` values."""
         ends = np.cumsum(self._starts[numbers + 1] - self._starts[numbers], dtype=np.int64)
         total = int(ends[-1]) if len(ends) else 0
         cuts = np.searchsorted(ends, np.arange(_PART_VALUES, total, _PART_VALUES)) + 1
@@ -221,6 +227,6 @@ def _require_csr(matrix: Any, name: str) -> None:
 
 
 def _padded_structure(dense: SparseSource, names: Sequence[str]) -> Structure:
-    """Return the structure of the rows, with a dict of these names in place of each matrix."""
+    """Return the structure of `dense` with a dict of these names for each matrix."""
     fields = [dict.fromkeys(names, 0) if isinstance(leaf, CsrMatrix) else 0 for leaf in dense.leaves]
     return flatten(dense.structure.unflatten(fields))[1]
