@@ -97,7 +97,7 @@ def test_windows_within_an_episode_equal_the_windows_of_each_episode(lengths, le
     ]
     series = fb.from_arrays(data)
     if not expected:
-        with pytest.raises(PipelineError, match="consecutive rows belong together"):
+        with pytest.raises(PipelineError, match="consecutive rows have one label"):
             series.window(length, stride=stride, within="episode")
         return
     batches = [*series.window(length, stride=stride, within="episode").batch(3).feed("numpy")]

@@ -1,8 +1,8 @@
-"""Decoder threads: they decode the rows of a group in parallel, one thread for each core.
+"""Decoder threads: one thread per core, which together decode the rows of a group.
 
-Decoding an image takes a hundred times as long as copying it. With one thread per group, one group per core would be in
-memory, and a batch of 256 images takes tens of MiB. So all cores decode one group, then the next. All sources of a
-process share these threads, because two feeds have no more cores than one.
+Decoding an image takes about a hundred times as long as copying it. If each core decoded a group of its own, one group
+per core would be in memory, and a batch of 256 images takes tens of MiB. So all cores decode one group together, and
+after it the next group. All sources of a process share these threads, because a second feed brings no further cores.
 """
 
 import os
@@ -41,7 +41,7 @@ def decode_rows(decode_row: DecodeRow, numbers: Sequence[int]) -> None:
         error = min(task.errors, key=lambda failure: failure[0])[1]
         try:
             raise error
-        finally:  # the error refers to the task through its traceback; the rows of the group must not stay alive
+        finally:  # the traceback of the error refers to the task. Break the cycle, to free the rows of the group.
             task.errors.clear()
             del error
 
@@ -54,17 +54,17 @@ def decoder_thread_count() -> int:
 
 @dataclass(slots=True)
 class _DecodeTask:
-    """The rows of one group. Each thread takes the next row until none is left."""
+    """The rows of one group. Each thread takes one row after the other."""
 
     decode_row: DecodeRow
     pending: deque[tuple[int, int]]  # (position, row number); `popleft` is atomic
     errors: list[tuple[int, BaseException]] = field(default_factory=list)  # with the position of the row
 
     def run(self) -> None:
-        """Decode rows until none is left or a row fails.
+        """Decode rows until no row is left or a row fails.
 
-        Threads take rows in order. So when a row fails, some thread has taken each row before it and still completes
-        it.
+        Threads take rows in order. So when a row fails, threads have already taken all rows before it, and complete
+        them. `decode_rows` therefore finds the first failed row of the group.
         """
         while not self.errors:
             try:
@@ -79,5 +79,8 @@ class _DecodeTask:
 
 @cache
 def _thread_pool(process_id: int) -> ThreadPoolExecutor:
-    """Return the threads of this process. A forked process needs its own, because threads do not survive a fork."""
+    """Return the thread pool of this process.
+
+    A forked process needs a pool of its own, because threads do not survive a fork.
+    """
     return ThreadPoolExecutor(decoder_thread_count(), thread_name_prefix="forebay-decoder")

@@ -13,7 +13,7 @@ from forebay.sources.open_paths import open_paths
 
 __all__ = ["FileSourceRecipe"]
 
-# Options that change how Forebay reads rows, but not the rows. Some contain credentials.
+# Options that change how Forebay reads the rows, but not the values of the rows. Some contain credentials.
 _READING_OPTIONS = frozenset(
     (
         *("storage_options", "cache", "cache_bytes", "ram_bytes", "ahead_bytes", "connections", "attempts"),
@@ -29,7 +29,7 @@ class FileSourceRecipe:
     paths: Paths
     spec: Tree | None
     options: dict[str, Any]
-    version: str = ""  # of all objects; empty for local files, whose modification times differ between machines
+    version: str = ""  # of all objects in the store; empty for local files: their times differ between machines
 
     def __repr__(self) -> str:
         """Return a text without the options, because these may contain credentials of a store."""
@@ -39,24 +39,29 @@ class FileSourceRecipe:
         return redact_text(str(self.paths))
 
     def identify(self) -> tuple[Any, ...]:
-        """Return what identifies the rows: files, options and spec. Raise SourceError if a store has no versions."""
+        """Return what identifies the rows: files, options and spec.
+
+        Raise SourceError if a store reports no version of the objects.
+        """
         options = {name: value for name, value in self.options.items() if name not in _READING_OPTIONS}
         if not are_read_as_objects(self.paths, self.options):
             return stamp_files(expand_paths(self.paths)), options, self.spec
         if not self.version:
-            raise SourceError(f"the store reports no version of {self}")
+            # The callers put this text after "there is no hash for", and add what the user can do.
+            raise SourceError(f"{self} (the store reports no version of it)")
         return str(self), self.version, options, self.spec
 
     def with_absolute_paths(self) -> "FileSourceRecipe":
-        """Return a recipe that is valid in any working directory. URLs stay unchanged."""
+        """Return a recipe with absolute paths, for any working directory. URLs stay unchanged."""
         if has_url(self.paths):
             return self
         return FileSourceRecipe([str(path.absolute()) for path in expand_paths(self.paths)], self.spec, self.options)
 
     def open(self, rows: int, specs: Iterable[ArraySpec]) -> AbstractSource:
-        """Open the source again. Raise SourceChangedError if version, length or specs differ.
+        """Open the source again.
 
-        An empty `version` is not compared.
+        Raise SourceChangedError unless the source has `rows` rows, these specs and the version of this recipe. An empty
+        version is not compared.
         """
         source = open_paths(self.paths, spec=self.spec, **self.options)
         if self.version and source.version != self.version:

@@ -11,7 +11,7 @@ from forebay.errors import SourceError
 
 __all__ = ["GroupItems", "GroupKey", "LookAhead", "ReadStoppedError", "group_key"]
 
-GroupKey: TypeAlias = tuple[int, ...]  # a key that several groups may share; see `group_key`
+GroupKey: TypeAlias = tuple[int, ...]  # made by `group_key`; several groups may have the same key
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -22,18 +22,23 @@ class ReadStoppedError(SourceError):
     """Raised in a thread that waits for a group when the look-ahead is closed."""
 
     def __init__(self) -> None:
-        super().__init__("reading was stopped: the feed was closed or a new iteration began.")
+        super().__init__(
+            "the feed was closed, or a newer iteration over it began, while this iteration waited for rows. Use the "
+            "newest iterator."
+        )
 
 
 class LookAhead:
     """Prepares upcoming groups before threads gather their rows.
 
-    A subclass defines how to prepare a group and how many groups fit in its budget. It works in one of two ways:
+    A subclass defines how to prepare a group, for example how to read or decompress its rows, and how many groups fit
+    in its budget. Each subclass works in one of two ways:
 
-    - Background threads prepare groups. `_start_threads` starts them, they run `_prepare_groups`, and they wait in
+    - Background threads prepare groups. `_start_threads` starts these threads. They run `_prepare_groups`, and wait in
       `_admit` until the next group fits in the budget.
     - The threads that gather rows also prepare groups, so no background thread is needed. They call `_wait_for` and
-      `_release`, which call `_advance`. `_advance` starts to prepare the groups that fit in the budget. It never waits.
+      `_release`, which call `_advance`. `_advance` starts to prepare the groups that fit in the budget, for example by
+      submitting reads. It never waits.
 
     The lock of the condition `changed` protects the state. A thread that changes the state notifies the condition.
     """
@@ -70,14 +75,14 @@ class LookAhead:
     def _run(self) -> None:
         try:
             self._prepare_groups()
-        except Exception:  # prefetching is optional; the thread that gathers these rows raises the same error
+        except Exception:  # not raised here: the thread that gathers these rows reads them itself and raises the error
             _log.debug("%s stopped", type(self).__name__, exc_info=True)
         with self.changed:
             self._running_threads -= 1
             self.changed.notify_all()
 
     def _prepare_groups(self) -> None:
-        """Prepare one group after the other until none is left or the look-ahead is closed."""
+        """Prepare groups until no group is left or the look-ahead is closed."""
 
     def _admit(self, fits: Callable[[], bool], reserve: Callable[[], None]) -> bool:
         """Wait until `fits()` is true, then call `reserve()`.
@@ -98,7 +103,7 @@ class LookAhead:
         """Start to prepare as many upcoming groups as fit now. The caller holds the lock."""
 
     def _wait_for(self, find: Callable[[], Result | None]) -> Result:
-        """Wait until `find()` returns something other than None, and return it.
+        """Wait until `find()` returns a result other than None, and return this result.
 
         Raise ReadStoppedError if the look-ahead is closed.
         """
@@ -126,7 +131,7 @@ class LookAhead:
 class GroupItems(Generic[Item]):
     """A first-in, first-out queue of prepared items for each group.
 
-    It has no lock of its own. The object that contains it holds its own lock during every call.
+    This class has no lock. Its owner must hold a lock during every call.
     """
 
     def __init__(self) -> None:
@@ -143,7 +148,7 @@ class GroupItems(Generic[Item]):
         self._queues.setdefault(group, deque()).append(item)
 
     def pop(self, group: Hashable) -> Item | None:
-        """Remove and return the first item of a group, or return None."""
+        """Remove and return the first item of a group; None if it has no item."""
         queue = self._queues.get(group)
         if queue is None:
             return None
@@ -160,9 +165,10 @@ class GroupItems(Generic[Item]):
 
 
 def group_key(rows: Rows) -> GroupKey:
-    """Return a short key of a group: start and stop of a slice, else the length and some row numbers.
+    """Return a short tuple by which to look up the group with these rows.
 
-    Two groups that are not slices may have equal keys.
+    The tuple has start and stop of a slice, else the length and about ten of the row numbers. So two groups that are
+    not slices may have equal keys.
     """
     if isinstance(rows, slice):
         return rows.start, rows.stop

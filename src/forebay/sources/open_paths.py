@@ -1,4 +1,4 @@
-"""Opening of paths and URLs: as local files, or as objects of a store."""
+"""`open_paths`: opens paths and URLs as local files or as objects of a store."""
 
 import os
 from functools import partial
@@ -17,7 +17,7 @@ _FILE_OPTIONS = ("max_open_files", "max_held_bytes")
 
 
 def open_paths(paths: Paths, *, spec: Tree | None = None, **options: Any) -> AbstractSource:
-    """Open one path or URL, a glob, or a list of them as one source, with the options of `from_files`."""
+    """Open paths, URLs or globs as one source. The options are those of `from_files`."""
     paths = paths if isinstance(paths, str | os.PathLike) else list(paths)
     if not are_read_as_objects(paths, options):
         return open_files(paths, spec=spec, **options)

@@ -1,6 +1,6 @@
 """Packed rows: several texts of different length in one row of fixed length.
 
-`order/packing.py` decides which texts share a row. `PackedSource` reads them.
+`order/packing.py` decides which texts share a row. `PackedSource` reads the texts and writes the packed rows.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,11 @@ from forebay.sources.wrapping import WrappingSource
 
 __all__ = ["POSITIONS", "SEGMENT_IDS", "PackLayout", "PackedSource"]
 
-SEGMENT_IDS, POSITIONS = "segment_ids", "positions"  # the fields of a packed row in addition to the texts
+# Two fields of a packed row in addition to the texts: for each token, the number of its piece in the row (from 1; 0 for
+# padding), and its position in its piece.
+SEGMENT_IDS, POSITIONS = "segment_ids", "positions"
 _ID_DTYPE = np.dtype(np.int32)  # of both fields; the dtype that frameworks use for them
-_CHUNK_NBYTES = 1 << 20  # bytes of packed rows whose texts are in memory at a time, in addition to the slot
+_CHUNK_NBYTES = 1 << 20  # bytes of packed rows that are made at a time; only their texts are in memory besides the slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class PackLayout:
 
 
 class PackedSource(WrappingSource):
-    """Packed rows. Each `gather` reads the texts of its rows from the inner source."""
+    """Packed rows. `gather` reads the texts of the rows from the inner source."""
 
     def __init__(self, inner: AbstractSource, table: PackingTable, layout: PackLayout) -> None:
         super().__init__(inner, inner_rows=len(table.texts) / len(table))
@@ -47,8 +49,8 @@ class PackedSource(WrappingSource):
         self.structure = Structure(dict, names, (Structure(None),) * len(names))
         self._chunk_rows = max(1, _CHUNK_NBYTES // max(1, sum(spec.nbytes for spec in packed)))
 
-    # The first gather computes `_paddings` and `_steps`, because a feed may refuse rows of this length before it, for
-    # lack of memory.
+    # The first `gather` computes `_paddings` and `_steps`, which are as long as a row. Before this, a feed may have
+    # refused very long rows for lack of memory.
 
     @cached_property
     def _paddings(self) -> list[Array]:
@@ -57,7 +59,7 @@ class PackedSource(WrappingSource):
 
     @cached_property
     def _steps(self) -> tuple[Array, Array]:
-        """The positions in a text, and in padding."""
+        """The values of the field `positions` for pieces (0, 1, ...) and for padding (0)."""
         return np.arange(self._layout.length, dtype=_ID_DTYPE), np.zeros(self._layout.length, _ID_DTYPE)
 
     @property
@@ -81,7 +83,7 @@ class PackedSource(WrappingSource):
         is_text = pieces.numbers > 0
         numbers, text_indices = np.unique(pieces.texts[is_text], return_inverse=True)
         texts = self._inner.gather_rows(numbers.astype(np.intp, copy=False))
-        indices = np.full(len(is_text), len(texts))  # this index stands for the padding, which `values` gets last
+        indices = np.full(len(is_text), len(texts))  # index of the padding, which is appended to `values` below
         indices[is_text] = text_indices
         firsts, lasts = pieces.first_tokens.tolist(), (pieces.first_tokens + pieces.lengths).tolist()
         spans = list(zip(indices.tolist(), firsts, lasts, strict=True))
@@ -105,9 +107,9 @@ class PackedSource(WrappingSource):
     def _check_lengths(
         self, values: Sequence[Array], leaf: int, numbers: Array, pieces: "_RowPieces", indices: Array
     ) -> None:
-        """Raise SourceError if a text has another length than when it was packed.
+        """Raise SourceError if a text does not have the length that `pack()` counted.
 
-        A piece that fills its row may be a part of any longer text.
+        A piece that fills its row may be a part of a longer text. So for such a piece, the text may be longer.
         """
         is_text = pieces.numbers > 0
         found = np.array([len(array) for array in values], np.int64)[indices[is_text]]
@@ -123,9 +125,9 @@ class PackedSource(WrappingSource):
             )
 
     def _check_equal_lengths(self, texts: Sequence[Sequence[Array]], leaf: int, numbers: Array) -> None:
-        """Raise SourceError if a leaf of a text has another length than the first packed leaf.
+        """Raise SourceError if two packed leaves of a text differ in length.
 
-        `_check_lengths` cannot find this in a text that is cut, because any longer text is valid there.
+        `_check_lengths` does not find all such texts: if a piece fills its row, it accepts any longer text.
         """
         first, names = self._layout.leaves[0], self._inner.structure.paths
         if leaf == first:
@@ -141,14 +143,14 @@ class PackedSource(WrappingSource):
 
 @dataclass(frozen=True, slots=True)
 class _RowPieces:
-    """The pieces of some packed rows, row after row. The last piece of each row is its padding.
+    """The pieces of some packed rows, row after row.
 
-    The other pieces of a row are in the order of the source.
+    The last piece of each row is its padding. The pieces before it are in the order of the source.
     """
 
     numbers: Array  # the number of each piece in its row, from 1; 0 for padding
-    texts: Array  # the row number of each piece in the inner source
-    lengths: Array
+    texts: Array  # the row number of the text of each piece in the inner source
+    lengths: Array  # tokens of each piece
     first_tokens: Array  # where each piece begins in its text; 0 for padding
 
     @classmethod

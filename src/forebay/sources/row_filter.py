@@ -1,4 +1,4 @@
-"""`RowFilter`, a function of the user that decides which rows stay."""
+"""`RowFilter`: the function that a user passes to `Pipeline.filter`, and its fields."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,12 +26,15 @@ class RowFilter:
     def of(
         cls, function: Callable[[Any], Any], structure: Structure, fields: str | Sequence[str] | None
     ) -> "RowFilter":
-        """Validate the arguments of `Pipeline.filter`.
+        """Validate the arguments of `Pipeline.filter`, and return them as a `RowFilter`.
 
-        The function receives all fields as a batch has them, one field as an array, or several fields as a dict.
+        Without `fields`, the function receives a batch with all fields. If `fields` is one name, it receives an array;
+        if it is a list of names, a dict of arrays.
         """
         if not callable(function):
-            raise PipelineError(f"filter() needs a function, got {function!r}.")
+            raise PipelineError(
+                f"filter() needs a function, got {function!r}. Pass one that returns a boolean for each row of a batch."
+            )
         if fields is None:
             return cls(function, tuple(range(len(structure.paths))), structure.builder(), structure.paths)
         if isinstance(fields, str):
@@ -45,7 +48,10 @@ class RowFilter:
         return cls(function, leaves, lambda columns: dict(zip(names, columns, strict=True)), names)
 
     def mask(self, columns: Sequence[Array]) -> Array:
-        """Return a boolean for each row, from the columns of `leaves`."""
+        """Call the function, and return its result: a boolean for each row.
+
+        `columns` has one array for each of `leaves`.
+        """
         rows = len(columns[0])
         try:
             result = self.function(self.build(columns))
@@ -65,9 +71,9 @@ class RowFilter:
 
 
 def find_leaf(structure: Structure, field: str, call: str) -> int:
-    """Return the number of the leaf with this name.
+    """Return the number of the leaf named `field`, or raise PipelineError.
 
-    `call` is the name of the method that the user called.
+    `call` is the name of the method that the user called, for the error message.
     """
     paths = structure.paths
     if paths.count(field) != 1:

@@ -1,7 +1,7 @@
 """Windows: rows that consist of consecutive rows of a series.
 
-Windows of arrays in memory and of mapped files share the memory of the series (`AbstractSource.windows`). For other
-sources, `WindowSource` gathers the rows of each window.
+Windows of arrays in memory and of mapped files share the memory of the series (`AbstractSource.windows`). For all other
+sources, `WindowSource` reads the rows of each window.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +20,17 @@ __all__ = ["WindowSource", "find_starts_within", "make_windows", "window_count"]
 
 
 def window_count(rows: int, length: int, stride: int) -> int:
-    """Return how many windows of `length` rows begin at every `stride`-th row and end inside the series."""
+    """Return how many windows of `length` rows fit in a series of `rows` rows.
+
+    A window begins at every `stride`-th row.
+    """
     return max(0, (rows - length) // stride + 1)
 
 
 def make_windows(source: AbstractSource, rows: slice, length: int, stride: int) -> AbstractSource:
-    """Return the windows of consecutive rows of a source.
+    """Return a source of the windows of the given consecutive rows of a source.
 
-    Raise PipelineError if there are fewer rows than a window has.
+    Raise PipelineError if `rows` is shorter than one window.
     """
     if window_count(rows.stop - rows.start, length, stride) == 0:
         raise PipelineError(
@@ -36,7 +39,9 @@ def make_windows(source: AbstractSource, rows: slice, length: int, stride: int) 
         )
     ragged = [name for spec, name in zip(source.specs, source.structure.paths, strict=True) if spec.ragged]
     if ragged:
-        raise PipelineError(f"the rows of {ragged[0]!r} differ in shape, so windows cannot hold them. Pad them before.")
+        raise PipelineError(
+            f"the rows of {ragged[0]!r} differ in shape, so windows cannot hold them. Pad the rows before window()."
+        )
     windows = source.windows(rows, length, stride) or WindowSource(source, rows, length, stride)
     windows.identify = source.identify and partial(_identify_windows, source.identify, rows, length, stride)
     return windows
@@ -47,17 +52,17 @@ def _identify_windows(identify_rows: Callable[[], Any], rows: slice, length: int
 
 
 def find_starts_within(labels: Array, length: int, stride: int) -> Array:
-    """Return where windows begin that contain only rows with one label.
+    """Return the first row of each window whose rows all have one label.
 
-    A run has consecutive rows with one label. In each run, the first window begins at its first row, and the others at
-    every `stride`-th row after it. Raise PipelineError if no run is long enough.
+    Consecutive rows with one label form a run. The first window of a run begins at the run's first row, and the next
+    windows begin at every `stride`-th row after it. Raise PipelineError if no run is long enough for a window.
     """
     run_starts = np.concatenate(([0], np.flatnonzero(labels[1:] != labels[:-1]) + 1))
     run_lengths = np.diff(np.concatenate((run_starts, [len(labels)])))
     counts = np.maximum(0, (run_lengths - length) // stride + 1)
     if not counts.any():
         raise PipelineError(
-            f"a window has {length} rows, but at most {run_lengths.max()} consecutive rows belong together. Choose a "
+            f"a window has {length} rows, but at most {run_lengths.max()} consecutive rows have one label. Choose a "
             "shorter window or horizon."
         )
     numbers_in_run = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -65,7 +70,7 @@ def find_starts_within(labels: Array, length: int, stride: int) -> Array:
 
 
 class WindowSource(WrappingSource):
-    """Windows of any source. Each `gather` reads the rows of its windows from the inner source."""
+    """Windows of any source. `gather` reads the rows of the windows from it."""
 
     def __init__(self, inner: AbstractSource, rows: slice, length: int, stride: int) -> None:
         super().__init__(inner, inner_rows=stride)

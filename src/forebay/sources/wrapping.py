@@ -1,4 +1,4 @@
-"""`WrappingSource`, the base class of sources that make their rows from the rows of one other source."""
+"""`WrappingSource`: the base class of sources that make rows from those of one source."""
 
 import math
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ __all__ = ["WrappingSource"]
 
 
 class WrappingSource(AbstractSource):
-    """Has the attributes of its inner source, except for specs, structure and length.
+    """Copies the attributes of its inner source, except for specs, structure and length.
 
-    `inner_rows` is the number of new rows of the inner source that a row of this source needs on average.
+    `inner_rows` is the number of rows of the inner source that each further row of this source needs on average.
     """
 
     def __init__(self, inner: AbstractSource, *, inner_rows: float) -> None:
