@@ -1,6 +1,6 @@
 """HDF5 files as a source.
 
-Rows of most uncompressed datasets are gathered from the mapped file. Other datasets are read chunk by chunk.
+Forebay gathers the rows of most uncompressed datasets from the mapped file, and reads other datasets chunk by chunk.
 
 The HDF5 library runs one thread at a time. Forebay therefore asks the library only where chunks are stored, and threads
 of Forebay read and inflate the chunks in parallel. This works for chunks without a filter, and for chunks with the
@@ -8,7 +8,7 @@ deflate filter, the byte shuffle filter or both. The library itself reads all ot
 filters.
 
 The file may come from an untrusted source. It could name any other file of this machine, so Forebay reads other files
-only if the user asks for it. Sizes that the file claims are checked before memory is allocated.
+only if the user asks for it. Forebay checks the sizes that the file claims before it allocates memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ from forebay.sources.formats.hdf5_filters import FilterLimits
 
 __all__ = ["find_datasets", "open_h5_file", "open_hdf5"]
 
-_MAX_DEPTH = 100  # of nested groups; the HDF5 library needs minutes to visit a thousand
+_MAX_DEPTH = 100  # levels of nested groups; the HDF5 library needs minutes to visit a thousand levels
 _H5PY_READ_NBYTES = 1 << 20  # bytes per read of the HDF5 library, for a dataset without chunks
 
 
@@ -67,8 +67,8 @@ def open_hdf5(
 
     A chunk is decompressed when its rows are first needed. Up to `max_held_nbytes` of decompressed chunks stay in
     memory (1 GiB for None). The cache always has room for 4 chunks of each dataset. A file is refused if these chunks
-    need more memory than the limit. `HeldBudget.of` defines the limit, which is half of the memory of this machine for
-    None.
+    need more memory than the limit, which `HeldBudget.of` computes. For None, the limit is half of the memory of this
+    machine, but at least 1 GiB.
     """
     reads_other_files = reads_external_files(external_files)
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
@@ -134,12 +134,12 @@ class _ColumnOpener:
         if dataset.chunks is not None:
             return self._open_chunks(spec, name, dataset)
         offset = dataset.id.get_offset()
-        if offset is None:  # nothing was written, or the data is inside the header
+        if offset is None:  # no data was written, or it is inside the header of the dataset
             return self._open_with_h5py(spec, name, dataset)
         return MappedColumn(self._mapped_file.array(dataset.shape, dataset.dtype, offset=offset))
 
     def _validate_dataset(self, name: str, dataset: Any) -> None:
-        storage = find_external_storage(dataset)  # before `shape`, which opens the files of a virtual dataset
+        storage = find_external_storage(dataset)  # first, because `shape` opens the files of a virtual dataset
         if storage and not self._reads_other_files:
             raise external_file_error(f"{name!r} in {self._path} is {storage}")
         if not dataset.shape:
@@ -188,7 +188,10 @@ class _ColumnOpener:
         return ChunkedColumn(spec, boundaries, decompress, f"h5py itself reads {dataset.name!r}, one thread at a time")
 
     def _boundaries(self, name: str, dataset: Any, chunk_rows: int) -> ChunkBoundaries:
-        """Return the first row of each chunk. Raise an error if the claimed sizes exceed the budget."""
+        """Return the first row of each chunk, then the number of rows.
+
+        Raise an error if the claimed sizes exceed the budget.
+        """
         chunk_shape = dataset.chunks or (chunk_rows, *(max(1, length) for length in dataset.shape[1:]))
         claim = ChunkClaim(f"{name!r} in {self._path}", dataset.shape, dataset.dtype, chunk_shape, chunk_rows)
         return self._budget.boundaries(claim)

@@ -1,7 +1,7 @@
 """Parts of an HDF5 file that are stored in other files.
 
-The HDF5 library opens any file that a dataset or a link names, also a pipe or a device. So Forebay looks at the link or
-at the properties of the dataset first.
+The HDF5 library opens any file that a dataset or a link names, also a pipe or a device. So Forebay examines links and
+the properties of datasets before the library uses them.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ _MAX_SOFT_LINKS = 16  # the limit of the HDF5 library; a longer chain is probabl
 
 
 def find_external_storage(dataset: Any) -> str:
-    """Return a phrase that says where the data of a dataset is stored; empty if it is in the file of the dataset."""
+    """Return a phrase about where a dataset is stored; empty for its own file."""
     if dataset.external:
         return f"stored in another file, {dataset.external[0][0]!r}"
     if dataset.is_virtual:
@@ -27,7 +27,7 @@ def find_external_storage(dataset: Any) -> str:
 
 
 def is_in_file(node: Any, h5_file: Any) -> bool:
-    """Return whether a group or dataset is in this file, and not behind an external link."""
+    """Return whether a group or dataset is in this file, not behind an external link."""
     return bool(h5py.h5o.get_info(node.id).fileno == h5py.h5o.get_info(h5_file.id).fileno)
 
 
@@ -45,7 +45,10 @@ def open_group(path: Path, h5_file: Any, group: str, *, follow_external_links: b
 
 
 def _validate_links(path: Path, start: Any, name: str, soft_links_left: int) -> Any:
-    """Raise an error at an external link on the path from a group to a name. Return the node, or None if missing."""
+    """Follow the path `name` from the group `start`. Return the node, or None.
+
+    Raise SourceError at an external link. Return None if the path does not exist.
+    """
     node = start.file if name.startswith("/") else start
     for part in name.split("/"):
         if part in ("", ".") or not isinstance(node, h5py.Group):

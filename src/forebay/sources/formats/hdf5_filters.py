@@ -1,6 +1,7 @@
 """Limits on the memory that filters of the HDF5 library use.
 
-The library calls a filter without a limit, so a chunk of a few MiB could decompress to gigabytes.
+The library calls a filter without a limit, so a chunk of a few MiB could decompress to gigabytes. `FilterLimits` checks
+chunks before the library reads them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,14 +20,14 @@ _DEFLATE, _FLETCHER32 = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_FLETCHER32
 _PLUGINS = {32001: "blosc", 32015: "zstd"}  # registered number of a filter -> codec
 _CHECKSUM_NBYTES = 4  # of fletcher32, at the end of a chunk
 _MAX_RATIO = 1032  # maximum compression ratio of deflate
-_SLACK_NBYTES = 64 * 1024  # for headers and checksums
+_SLACK_NBYTES = 64 * 1024  # bytes for headers and checksums
 
 
 class FilterLimits:
     """Checks the chunks of one dataset before the HDF5 library decompresses them."""
 
     def __init__(self, dataset: Any, max_nbytes: int) -> None:
-        """Check only chunks that might decompress to more than `max_nbytes`, judged by their compressed size."""
+        """Make `validate` ignore chunks that cannot decompress to more than `max_nbytes`."""
         self._dataset, self._max_nbytes = dataset, max_nbytes
         self._codes = [code for code, _ in list_filters(dataset)] if dataset.chunks else []
         self._has_compression = any(map(_is_compression, self._codes))
@@ -35,7 +36,10 @@ class FilterLimits:
         self._limit_nbytes = 2 * chunk_nbytes + _SLACK_NBYTES
 
     def validate(self, first_row: int) -> None:
-        """Raise ValueError if a chunk that begins at this row decompresses to many more bytes than its values need."""
+        """Raise ValueError if a chunk that begins at `first_row` decompresses to too many bytes.
+
+        The limit is about twice the bytes of the values of a chunk.
+        """
         for start in self._chunk_starts(first_row) if self._has_compression else ():
             info = self._dataset.id.get_chunk_info_by_coord(start)
             applied = self._applied_codes(info.filter_mask)
@@ -47,7 +51,10 @@ class FilterLimits:
         return product((first_row,), *(range(0, length, chunk) for length, chunk in axes))
 
     def _applied_codes(self, filter_mask: int) -> list[int]:
-        """Return the filters of a chunk. A set bit of the mask means that the writer skipped the filter."""
+        """Return the codes of the filters that were applied to a chunk.
+
+        A set bit of the mask means that the writer skipped the filter.
+        """
         return [code for number, code in enumerate(self._codes) if not filter_mask >> number & 1]
 
     @staticmethod
@@ -78,6 +85,6 @@ def _is_compression(code: int) -> bool:
 
 
 def list_filters(dataset: Any) -> list[tuple[int, Any]]:
-    """Return the code and the parameters of each filter, in the order in which the writer applied them."""
+    """Return (code, parameters) of each filter, in the order of the writer."""
     properties = dataset.id.get_create_plist()
     return [properties.get_filter(number)[::2] for number in range(properties.get_nfilters())]

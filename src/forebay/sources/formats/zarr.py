@@ -1,8 +1,8 @@
 """Zarr stores (formats 2 and 3) as a source.
 
 The zarr library decompresses arrays chunk by chunk. It reads and decodes in its own threads, so several gathers may
-call it at once. Each call takes a fixed time, in which zarr could decompress several hundred KiB. A sharded array is
-therefore read one shard at a time, unless its shards are too large.
+call it at once. Each call takes a fixed time, in which zarr could decompress several hundred KiB. Forebay therefore
+reads a sharded array one shard at a time, unless its shards are too large.
 
 The metadata may come from an untrusted store. Forebay checks the names of the codecs and all claimed sizes before it
 reads a chunk.
@@ -55,8 +55,8 @@ def open_zarr(
 
     A chunk is decompressed when its rows are first needed. Up to `max_held_nbytes` of decompressed chunks stay in
     memory (1 GiB for None). The cache always has room for 4 chunks of each array. A store is refused if these chunks
-    need more memory than the limit. `HeldBudget.of` defines the limit, which is half of the memory of this machine for
-    None.
+    need more memory than the limit, which `HeldBudget.of` computes. For None, the limit is half of the memory of this
+    machine, but at least 1 GiB.
     """
     path, budget = Path(path), HeldBudget.of(max_held_nbytes)
     store = CheckedStore(path, budget.max_nbytes, follows_links=reads_external_files(external_files))
@@ -90,7 +90,10 @@ def _find_arrays(store: CheckedStore, group: str, codecs: Collection[str]) -> An
 
 @contextmanager
 def _convert_errors(name: str) -> Iterator[None]:
-    """Convert errors of zarr to SourceError. It raises many kinds of errors for damaged or missing metadata."""
+    """Convert errors of zarr to SourceError.
+
+    For damaged or missing metadata, zarr raises many kinds of errors.
+    """
     try:
         yield
     except ForebayError:
@@ -142,9 +145,12 @@ def _validate_rows(name: str, array: Any) -> None:
 
 
 def _validate_chunks(name: str, array: Any, budget: ChunkBudget) -> ChunkBoundaries:
-    """Return the first row of each read. Raise an error if the claimed sizes exceed the budget."""
+    """Return the first row of each read, then the number of rows.
+
+    Raise an error if the claimed sizes exceed the budget.
+    """
     shards = [ChunkClaim(name, array.shards, array.dtype, array.chunks, array.shards[0])] if array.shards else []
-    for shard in shards:  # zarr decodes the index of a whole shard
+    for shard in shards:  # even for one chunk, zarr decodes the index of a whole shard
         budget.validate_read(shard)
     return budget.boundaries(
         ChunkClaim(name, array.shape, array.dtype, array.chunks, rows_per_read=_choose_rows_per_read(array))

@@ -23,9 +23,9 @@ _NUMCODECS_PREFIX = "numcodecs."  # of the codecs of numcodecs in Zarr format 3
 
 
 def validate_codecs(name: str, codecs: Collection[str], trusted: Collection[str]) -> None:
-    """Raise SourceError if a codec is neither known to be safe nor named by the user (`trusted`).
+    """Raise SourceError if a codec is neither known to be safe nor `trusted`.
 
-    `name` names the array and its store.
+    `trusted` are the codecs that the user names. `name` names the array and its store in the error.
     """
     allowed = _SAFE_CODECS | {plain_name(codec) for codec in trusted}
     for codec in codecs:
@@ -48,7 +48,7 @@ def plain_name(codec: str) -> str:
 
 
 def describe_codecs(metadata: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the name and the parameters of each codec of an opened array, also of codecs inside shards."""
+    """Return (name, parameters) of each codec of an opened array, also inside shards."""
     if metadata.zarr_format == 2:
         codecs: list[Codec] = [codec for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
         return [(codec.codec_id, codec.get_config()) for codec in codecs]

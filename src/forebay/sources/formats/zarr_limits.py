@@ -26,12 +26,12 @@ __all__ = ["limit_codecs"]
 
 _DTYPE_KEYS = ("dtype", "astype", "encode_dtype", "decode_dtype")  # parameters of filters
 _MAX_NUMBER_NBYTES = 32  # bytes of NumPy's longest number
-_SLACK_NBYTES = 64 * 1024  # for headers and checksums
-_INDEX_ENTRY_NBYTES = 16  # offset and length of a chunk in the index of a shard
+_SLACK_NBYTES = 64 * 1024  # bytes for headers and checksums
+_INDEX_ENTRY_NBYTES = 16  # bytes of the offset and the length of a chunk in the index of a shard
 
 
 def limit_codecs(array: Any, name: str) -> Any:
-    """Return the same array with codecs that need at most the memory of a few chunks.
+    """Return the same array with codecs that use the memory of a few chunks.
 
     `name` names the array and its store, for error messages.
     """
@@ -54,8 +54,8 @@ def limit_codecs(array: Any, name: str) -> Any:
 class _Limit:
     """Sizes of one chunk, in bytes."""
 
-    decoded_nbytes: int
-    max_nbytes: int  # limit for the data of the chunk while codecs decode it
+    decoded_nbytes: int  # of the decoded values
+    max_nbytes: int  # limit for the data of the chunk before, between and after the codecs
 
 
 class _LimitedDecoder:
@@ -77,8 +77,8 @@ class _LimitedDecoder:
             return self._decode(data)
         if self._name != "zstd":
             raise ValueError(f"it decompresses to {nbytes} bytes, and the limit for this chunk is {max_nbytes}")
-        # Some Zstandard frames do not state their size; then `nbytes` is only an upper bound. If the data is longer
-        # than the buffer, the decoder raises an error.
+        # For a Zstandard frame that does not state its size, `nbytes` is only an upper bound. So pass a buffer of the
+        # expected size: the decoder raises an error if the data is longer.
         return self._decode(data, np.empty(self._limit.decoded_nbytes, np.uint8))
 
 
@@ -86,12 +86,12 @@ class _LimitedDecoder:
 class _ItemSizes:
     """Bytes of one value of an array."""
 
-    decoded: int
-    widest: int  # the longest type during the decoding; a filter may use a longer type than the array
+    decoded: int  # in the array
+    widest: int  # in the longest dtype during the decoding; a filter may use a longer dtype than the array
 
     def limit(self, chunk_shape: Sequence[int]) -> _Limit:
         count = math.prod(chunk_shape)
-        # Data that cannot be compressed becomes slightly longer.
+        # Allow 1/8 more, because a codec makes data that it cannot compress slightly longer.
         return _Limit(count * self.decoded, count * self.widest + count * self.widest // 8 + _SLACK_NBYTES)
 
 
@@ -150,5 +150,5 @@ def _limit_one(codec: Any, chunk_shape: Sequence[int], sizes: _ItemSizes) -> Any
 
 
 def _widest_dtype(config: Mapping[str, Any]) -> int:
-    """Return the bytes of the longest dtype in the parameters of a codec."""
+    """Return the bytes of the longest dtype in a codec's parameters; 0 without any."""
     return max((np.dtype(config[key]).itemsize for key in _DTYPE_KEYS if config.get(key)), default=0)

@@ -22,7 +22,7 @@ __all__ = ["CheckedStore"]
 _METADATA_NAMES = (".zarray", ".zmetadata", "zarr.json")
 _JSON_NAMES = (*_METADATA_NAMES, ".zattrs", ".zgroup")
 _MAX_METADATA_NBYTES = 64 * 2**20  # bytes of one metadata document
-_JSON_VALUE_NBYTES = 128  # bytes of a parsed value: at most a text and its place in a dict
+_JSON_VALUE_NBYTES = 128  # bytes of memory that a parsed value takes at most: a text and its place in a dict
 
 
 class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
@@ -55,7 +55,10 @@ class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
         return value
 
     def _validate_file(self, key: str, max_nbytes: int) -> None:
-        """Raise an error for a pipe, which would block zarr forever, for a link, and for a file above the limit."""
+        """Raise SourceError for a pipe, a link out of the store, or a large file.
+
+        A pipe would block zarr forever.
+        """
         try:
             status = (self.root / key).stat()
         except OSError:
@@ -71,7 +74,10 @@ class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
             )
 
     def _validate_value_count(self, key: str, content: bytes) -> None:
-        """Raise an error if the parsed values would exceed the limit. They need far more memory than their text."""
+        """Raise SourceError if the parsed values of `content` would exceed the limit.
+
+        They need far more memory than their text.
+        """
         count = sum(map(content.count, (b"[", b"{", b",")))
         if count * _JSON_VALUE_NBYTES > self.max_file_nbytes:
             raise SourceError(
@@ -116,8 +122,8 @@ def _claimed_item_nbytes(document: dict[str, Any]) -> int:
     try:
         return int(np.dtype(_to_tuples(dtype)).itemsize)
     except (TypeError, ValueError):
-        # A name with a number of bits, such as "r16", or a dtype with the parameter length_bytes. A structure has
-        # several of these numbers, so their sum is an upper bound.
+        # The dtype is a name with a number of bits, such as "r16", or has the parameter length_bytes. A structured
+        # dtype has several of these numbers, so their sum is an upper bound.
         return sum(map(int, re.findall("[0-9]{1,18}", json.dumps(dtype))))
 
 
