@@ -16,7 +16,7 @@ __all__ = ["Header", "open_csv", "open_txt"]
 
 Header: TypeAlias = Literal["auto", "present", "absent"]
 
-_MAX_COMMENT_LINES = 1000  # lines with "#" at the top of a file; a file with more of them is rejected
+_MAX_COMMENT_LINES = 1000  # lines with "#" at the top of a file; a file with more such lines is refused
 
 
 def open_csv(
@@ -77,7 +77,7 @@ def _open_table(
 def _read_header(
     file: MappedFile, line_index: LineIndex, delimiter: str | None, header: Header
 ) -> tuple[int, list[str], int]:
-    """Return the number of the first data line, the column names and the number of columns.
+    """Return the number of the first data line, the column names and the column count.
 
     The list of names is empty if neither a header nor a comment names the columns.
     """
@@ -105,9 +105,10 @@ def _read_header(
 
 
 def _read_first_lines(file: MappedFile, line_index: LineIndex) -> tuple[list[str], int]:
-    """Return the comments at the top and at least two more lines, and the number of comments.
+    """Return the first lines of a file, and how many of them are comments.
 
-    Read few lines at a time, because lines may be long.
+    These are the comments at the top and at least two more lines, if there are any. Read few lines at a time, because
+    lines may be long.
     """
     lines, count = list[str](), min(line_index.count, _MAX_COMMENT_LINES + 2)
     while True:

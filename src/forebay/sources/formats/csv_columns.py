@@ -47,7 +47,7 @@ class CsvColumns:
             try:
                 return self._load_records(lines)
             except ValueError:
-                pass  # find the bad line below
+                pass  # the loop below finds the bad line
         for row, line in zip(rows, lines, strict=True):
             self._validate_line(row, line)
         return self._load_records(lines)

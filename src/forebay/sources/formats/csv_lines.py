@@ -20,7 +20,7 @@ from forebay.sources.files.mapped import MappedFile
 __all__ = ["LineIndex", "scan_lines"]
 
 _FIRST_STEP = 32  # lines; a larger step needs fewer offsets, but reads more text to find a line
-_MAX_OFFSETS = 2**20  # of 8 bytes each, 8 MiB in total
+_MAX_OFFSETS = 2**20  # offsets of 8 bytes each, 8 MiB in total
 _SCAN_NBYTES = 4 * 2**20  # bytes that the scan reads at a time
 _MAX_LINE_NBYTES = 16 * 2**20  # bytes; a longer line means that the file is not a table
 

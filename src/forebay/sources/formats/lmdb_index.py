@@ -1,7 +1,7 @@
-"""An index of the values in an LMDB file, read from the mapped file without the library.
+"""An index of the values in an LMDB file, read without the LMDB library.
 
-The LMDB library trusts its files: a damaged page crashes the process. This parser checks every number, and knows only
-what is needed to find all values: the two meta pages, branch pages, leaf pages and overflow pages of a B+ tree.
+The LMDB library trusts its files: a damaged page crashes the process. This parser checks every number of the mapped
+file. To find all values, it reads the two meta pages, branch pages, leaf pages and overflow pages of a B+ tree.
 `docs/measurements.md#lmdb-files` compares its speed with the package `lmdb`.
 """
 
@@ -31,7 +31,10 @@ _PAGE_SIZES = tuple(1 << bits for bits in range(8, 17))
 
 
 class LmdbValue(NamedTuple):
-    """Key and position of one value. This is no dataclass because a file has many values."""
+    """Key and position of one value.
+
+    A file has many values, and making a named tuple takes less time than making a dataclass.
+    """
 
     key: bytes
     offset: int  # of the first byte in the file
@@ -63,9 +66,9 @@ def scan_values(file: MappedFile) -> list[LmdbValue]:
 class _Root:
     """The B+ tree of the newest transaction."""
 
-    page: int
-    depth: int
-    entries: int
+    page: int  # number of the root page
+    depth: int  # levels of pages
+    entries: int  # number of values
     page_nbytes: int
 
 
@@ -98,7 +101,7 @@ def _parse_meta(data: bytes, start: int, page_nbytes: int) -> tuple[int, _Root]:
 
 
 class _Tree:
-    """Visits the pages of a tree. A page belongs to one place in the tree, so no page is visited twice."""
+    """Visits the pages of a tree. Raises ValueError at a page that it has visited."""
 
     def __init__(self, file: MappedFile, root: _Root) -> None:
         self._path, self._memory, self._nbytes = file.path, file.view(), file.nbytes
@@ -106,7 +109,7 @@ class _Tree:
         self._last_page = file.nbytes // root.page_nbytes - 1
 
     def scan(self, page: int, depth: int) -> Iterator[LmdbValue]:
-        """Yield the values below a page."""
+        """Yield the values below a page, which has `depth` levels including its own."""
         if page == _NO_PAGE and not self._visited:  # an empty tree
             return
         data, flags, nodes = self._read_page(page)

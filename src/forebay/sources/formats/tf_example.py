@@ -20,7 +20,7 @@ Span: TypeAlias = tuple[int, int]  # start and stop (exclusive) of bytes in the 
 
 _KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # field number of the message Feature -> kind of values
 _MAX_VARINT_NBYTES = 10  # bytes of a 64-bit number, with 7 bits in each byte
-_PART_NBYTES = 2**20  # varints are decoded in parts of this size, because decoding needs 40 times their memory
+_PART_NBYTES = 2**20  # bytes of varints that are decoded at a time, because decoding needs 40 times their memory
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 
 
@@ -111,7 +111,7 @@ def _submessages(record: Bytes, span: Span, field_number: int) -> Iterator[Span]
 
 
 def _parse_fields(record: Bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
-    """Yield number, wire type and span of each field of a message."""
+    """Yield (number, wire type, span) of each field of the message at `span`."""
     position, stop = span
     while position < stop:
         tag, position = _read_varint(record, position, stop)
@@ -131,7 +131,7 @@ def _parse_fields(record: Bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
 
 
 def _read_varint(record: Bytes, position: int, stop: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
+    """Return the varint at a position, and the position after the varint."""
     value, shift = 0, 0
     while position < stop and shift < 64:
         byte = record[position]

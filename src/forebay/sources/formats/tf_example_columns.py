@@ -39,7 +39,7 @@ class FeatureColumn:
         return math.prod(length or 0 for length in self.spec.shape)
 
     def read(self, record: bytes, feature: Feature) -> Any:
-        """Return the array of a record, or the bytes for the decode function.
+        """Return the values of `feature` as an array, or its bytes for the decode function.
 
         Raise `ValueError` if the kind or the number of elements differs from this column.
         """
@@ -114,9 +114,9 @@ class RecordLayout:
 
     @staticmethod
     def supports(features: dict[str, Feature], columns: Sequence[FeatureColumn]) -> bool:
-        """Return whether a record can define a layout.
+        """Return whether a record with these features can define a layout.
 
-        Each value must be contiguous, and no column may have a decode function.
+        The values of each column must be contiguous, and no column may have a decode function.
         """
         return all(len(features[column.name].spans) == 1 and column.decode is None for column in columns)
 

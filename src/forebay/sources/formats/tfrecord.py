@@ -29,7 +29,7 @@ RecordDecoders: TypeAlias = Callable[[bytes], Any] | Mapping[str, Callable[[byte
 
 _HEAD_NBYTES = 12  # bytes before the data: 8 of length and 4 of its checksum
 _FOOT_NBYTES = 4  # bytes after the data: its checksum
-_VERIFIED_RECORDS = 2**16  # lengths that are verified together; this bounds the memory for the copies of their bytes
+_VERIFIED_RECORDS = 2**16  # lengths that are verified together; this bounds the memory for copies of record heads
 
 
 def open_tfrecord(
@@ -61,9 +61,10 @@ def open_tfrecord(
 
 
 def open_records(path: PathName, max_held_nbytes: int) -> ReadableFile:
-    """Map a TFRecord file, or decompress a gzip file.
+    """Map a TFRecord file, or decompress it if it is a gzip file.
 
-    The length of the first record may begin with the magic bytes of gzip, so test the checksum of the length first.
+    The length of the first record may begin with the magic bytes of gzip. So this function first tests the checksum of
+    the length.
     """
     file = MappedFile(path)
     head = file.read(0, _HEAD_NBYTES)
@@ -117,7 +118,7 @@ class RecordSource(AbstractSource):
 
 
 def scan_records(file: ReadableFile) -> Array:
-    """Return start and stop (exclusive) of the data of each record."""
+    """Return an array with start and stop (exclusive) of the data of each record."""
     with ProgressLine(f"indexing {file.path}", file.nbytes) as progress:
         return _scan_records(file, progress)
 
@@ -144,7 +145,10 @@ def _scan_records(file: ReadableFile, progress: ProgressLine) -> Array:
 
 
 def _validate_lengths(file: ReadableFile, first: int, heads: Sequence[bytes]) -> None:
-    """Verify the checksums of consecutive lengths. `first` is the number of the first of these records."""
+    """Raise SourceError if the checksum of a length in `heads` is wrong.
+
+    `heads` are those of consecutive records, and `first` is the number of the first of these records.
+    """
     stored_crcs = np.frombuffer(b"".join([head[8:] for head in heads]), "<u4")
     wrong_records = first + np.flatnonzero(_mask(google_crc32c.value(head[:8]) for head in heads) != stored_crcs)
     if wrong_records.size and wrong_records[0]:
@@ -156,7 +160,7 @@ def _validate_lengths(file: ReadableFile, first: int, heads: Sequence[bytes]) ->
 
 
 def read_records(file: ReadableFile, numbers: Array, spans: Array) -> list[bytes]:
-    """Return the data of records after verifying their checksums."""
+    """Return the data of the records with these numbers, after verifying their checksums."""
     memory, bounds = file.view(), spans.tolist()
     records = [memory[start:stop] for start, stop in bounds]
     stored_crcs = np.frombuffer(b"".join([memory[stop : stop + _FOOT_NBYTES] for _, stop in bounds]), "<u4")

@@ -17,7 +17,7 @@ from forebay.sources.formats.tf_example_columns import FeatureColumn, RecordLayo
 
 __all__ = ["ExampleReader", "FunctionReader", "RecordReader"]
 
-_MAX_LAYOUTS = 64  # per file; if records have more lengths, layouts save little time
+_MAX_LAYOUTS = 64  # layouts per file; if records have more lengths, layouts save little time
 
 
 class RecordReader(Protocol):
@@ -149,7 +149,7 @@ class ExampleReader:
             raise self._format_error(number, error) from error
 
     def _validate_numbers(self, first_record: bytes, features: Sequence[Feature]) -> None:
-        """Raise an error if the numbers of the first record, which determine the specs, are damaged."""
+        """Raise SourceError if numbers of the first record, which determine specs, are damaged."""
         try:
             for feature in features:
                 if feature.kind != "bytes":

@@ -170,7 +170,7 @@ def _make_decoder(
     decode: Callable[[bytes], Any] | None,
     image_options: _ImageMemberOptions,
 ) -> _Decoder:
-    """Make the decoder of an extension. The first sample determines shape and dtype."""
+    """Return the decoder of an extension. The first sample determines shape and dtype."""
     member = first_sample.members[extension]
     name, data = _describe_member(file, member), file.read(member.offset, member.nbytes)
     suffix = extension.rpartition(".")[2]
@@ -212,7 +212,7 @@ class _FunctionDecoder:
 
 
 class _ImageMemberDecoder:
-    """Decodes images."""
+    """Decodes members that are images."""
 
     def __init__(self, name: str, data: bytes, options: _ImageMemberOptions) -> None:
         # Imported here because only archives with images need Pillow.

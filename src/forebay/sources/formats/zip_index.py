@@ -113,7 +113,10 @@ def _locate_member(file: ArchiveFile, info: zipfile.ZipInfo) -> ZipMember:
 def _validate_no_overlap(
     file: ArchiveFile, infos: list[zipfile.ZipInfo], members: list[ZipMember], directory_offset: int
 ) -> None:
-    """Raise an error if members share bytes. A small archive with such members can claim any size."""
+    """Raise SourceError if members share bytes.
+
+    By sharing, a small archive could claim members of any total size.
+    """
     parts = sorted(
         (info.header_offset, member.offset + member.stored_nbytes, member.name)
         for info, member in zip(infos, members, strict=True)
