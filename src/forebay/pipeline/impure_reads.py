@@ -1,7 +1,8 @@
-"""Finds what makes the result of a function differ between calls: global random numbers, the clock, variables, files.
+"""Finds impure reads: what makes the result of a function differ between calls.
 
-The search reads bytecode, so it finds names such as `np.random.rand` in a function. It does not find what an object or
-a function of an installed package does.
+Impure reads are those of global random numbers, the clock, the environment of the process, and files. The search looks
+for names such as `np.random.rand` in the bytecode of a function. It does not look into the functions of installed
+packages that the function calls.
 """
 
 import dis
@@ -31,7 +32,7 @@ _ENVIRONMENT = "depends on the process"
 _FILES = "reads files"
 
 _TORCH_RANDOM = ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal")
-# Names of modules and of their members -> what they read. A prefix of a name stands for all names below it.
+# Names of modules and of their members -> what they read. The name of a module stands for all of its members.
 _IMPURE: dict[str, str] = {
     **dict.fromkeys(("random", "secrets", "numpy.random", "cupy.random", "tensorflow.random"), _RANDOM),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "os.urandom", "os.getrandom", "torch.random"), _RANDOM),
@@ -49,9 +50,9 @@ _IMPURE: dict[str, str] = {
     **{f"numpy.{name}": _FILES for name in ("load", "fromfile", "loadtxt", "genfromtxt", "memmap")},
     **dict.fromkeys(("builtins.open", "io.open"), _FILES),
 }
-# Random generators with a seed of their own, and functions without a state.
+# Constructors of random generators. With a seed as argument they are pure; without arguments, the system seeds them.
 _SEEDED = ("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "tensorflow.random.Generator")
-_PURE = (
+_PURE = (  # classes and stateless functions that draw nothing by themselves
     *("numpy.random.Generator", "numpy.random.BitGenerator", "numpy.random.Philox", "numpy.random.SFC64"),
     *("numpy.random.PCG64", "numpy.random.PCG64DXSM", "numpy.random.MT19937", "numpy.random.SeedSequence"),
     *("tensorflow.random.stateless_", "tensorflow.random.experimental.stateless_", "tensorflow.random.fold_in"),
@@ -60,7 +61,7 @@ _STORES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
 
 
 def find_impure_read(function: FunctionType) -> str | None:
-    """Return what the function reads that may differ between calls, such as np.random.rand; None if nothing.
+    """Return a description of the first impure read of a function, or None without one.
 
     >>> import time
     >>> find_impure_read(lambda row: row * time.time())
@@ -103,7 +104,7 @@ def _find_in_code(code: CodeType, variables: Mapping[str, Any]) -> str | None:
 
 
 def _has_no_arguments(steps: Sequence[CodeStep], path: NamePath) -> bool:
-    """Return whether the code calls what a path reads, without arguments."""
+    """Return whether the code calls the object at `path`, and passes no arguments."""
     following = [step for step in steps[path.stop : path.stop + 2] if step.name != "PUSH_NULL"]
     return bool(following) and following[0].name == "CALL" and following[0].value == 0
 
@@ -119,20 +120,26 @@ def _reason(name: str, *, is_called_without_arguments: bool) -> str | None:
 
 
 def _full_name(path: tuple[str, ...], scope: Mapping[str, Any]) -> str | None:
-    """Return the name of what a path reads, by its module; None for objects of no known name."""
+    """Return the full name of the object at a path, such as "numpy.random.rand".
+
+    Return None if the object has no name, such as a number.
+    """
     if path[0] not in scope:
         return f"builtins.{path[0]}"
     value, attributes = scope[path[0]], list(path[1:])
     while isinstance(value, ModuleType) and attributes and attributes[0] in vars(value):
         if not isinstance(vars(value)[attributes[0]], ModuleType | type):
-            break  # the name of a member by its module: aliases such as `tf.random` have the public name
+            break  # name a function by the module from which the code reads it; its own `__module__` may be private
         value = vars(value)[attributes.pop(0)]
     name = _object_name(value)
     return None if name is None else ".".join((name, *attributes))
 
 
 def _object_name(value: Any) -> str | None:
-    """Return the public name of a module, a class, a function, or a method of a module's global generator."""
+    """Return the public name of a module, class or function; None for other objects.
+
+    A function such as `random.random` is a method of a global generator. Its name begins with the generator's module.
+    """
     if isinstance(value, ModuleType):
         return value.__name__.replace("._api.v2", "")
     if value is os.environ:
@@ -152,9 +159,9 @@ def _object_name(value: Any) -> str | None:
 
 
 def _imports(code: CodeType) -> Iterator[tuple[str, Any]]:
-    """Yield the variables that imports inside of the code bind, and the modules or members.
+    """Yield each variable that an import inside of the code binds, and the imported object.
 
-    The function was called before, to learn the shape of its results, so its modules are loaded.
+    Forebay has called the function before, to infer the shape of its results. So `sys.modules` has its modules.
     """
     module: Any = None
     bound: Any = None
@@ -162,11 +169,11 @@ def _imports(code: CodeType) -> Iterator[tuple[str, Any]]:
     for instruction in dis.get_instructions(code):
         name = str(instruction.argval)
         if instruction.opname == "IMPORT_NAME":
-            fromlist = constant  # `import a.b` has none, and binds `a`
+            fromlist = constant  # names after `import` in `from a import b`; None for `import a.b`, which binds `a`
             module = bound = sys.modules.get(name if fromlist else name.partition(".")[0])
         elif instruction.opname == "IMPORT_FROM":
             bound = getattr(module, name, None)
-            module = module if fromlist else bound  # `import a.b.c as d` reads one name after the other
+            module = module if fromlist else bound  # `import a.b.c as d` reads `b` from `a`, and then `c` from `b`
         elif instruction.opname in _STORES and bound is not None:
             yield name, bound
             bound = None

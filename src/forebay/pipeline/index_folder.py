@@ -1,4 +1,7 @@
-"""A folder that stores what a pass over all rows found: lengths, labels, and the mask of a filter."""
+"""The folder of `index()`: it stores what passes over all rows found.
+
+A pass finds the lengths of rows, their labels, or the mask of a filter.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,27 +21,28 @@ from forebay.pipeline.stable_digest import UnstableValueError, identify_if_known
 
 __all__ = ["RowPass", "recall_or_read"]
 
-_FORMAT = 1  # increase it if the same pass finds other values
+_FORMAT = 1  # increase it if a new version of Forebay computes other values in the same pass
 
 P = TypeVar("P", bound=PipelineDescription)
 
 
 @dataclass(frozen=True, slots=True)
 class RowPass:
-    """A pass over all rows of a fixed order, and the array that it returns."""
+    """A pass over all rows of a fixed order, and the array that it computes."""
 
     call: str  # the user's call, such as "pack()"
     order: Order
-    result: tuple[Any, ...]  # what the array contains, in plain values
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    function: Callable[..., Any] | None = None  # a function of the user that computes the array
+    result: tuple[Any, ...]  # names what the array contains, such as ("lengths", leaves)
+    dtype: np.dtype[Any]  # of the array
+    shape: tuple[int, ...]  # of the array
+    function: Callable[..., Any] | None = None  # the user's function that computes the array, if there is one
 
 
 def recall_or_read(pipeline: P, row_pass: RowPass, read: Callable[[], Array]) -> tuple[Array, P]:
-    """Return the result of a pass, and the pipeline with the decision about it.
+    """Return the result of a pass, and the pipeline with a decision about it.
 
-    The result comes from the folder of `index()`. If it is not there, or if there is no folder, `read` computes it.
+    Read the result from the folder of `index()`. If the folder does not have the result, call `read` and store what it
+    returns. Without `index()`, only call `read`; the pipeline stays the same.
     """
     folder = pipeline.index_folder
     if folder is None:
@@ -55,7 +59,7 @@ def recall_or_read(pipeline: P, row_pass: RowPass, read: Callable[[], Array]) ->
 
 
 def _key(pipeline: PipelineDescription, row_pass: RowPass, version: str | None) -> str:
-    """Return a hash of the rows and of what is computed from them."""
+    """Return a hexadecimal hash that identifies the rows and the result of the pass."""
     source = pipeline.source
     assert isinstance(source, AbstractSource)
     plain = (_FORMAT, repr(row_pass.order.describe()), row_pass.result, str(row_pass.dtype), row_pass.shape)
@@ -77,7 +81,10 @@ def _key(pipeline: PipelineDescription, row_pass: RowPass, version: str | None) 
 
 
 def _identify_function(function: Callable[..., Any] | None) -> str:
-    """Return a hash of a function, or of its code if the version must stand for what the function reads."""
+    """Return a stable hash of a function, or else a description of its bytecode.
+
+    With the description, the user's `version` stands for the variables that the function reads.
+    """
     try:
         return stable_digest(function, "the function")
     except UnstableValueError:
@@ -91,8 +98,9 @@ def _describe_code(code: CodeType) -> str:
 
 
 def _recall(path: Path, row_pass: RowPass) -> tuple[Array | None, str]:
-    """Return the stored array, or None and what is wrong with the file."""
-    from forebay.sources.row_cache.array_file import DamagedArrayError, check_folder, read_array  # needs file locks
+    """Return the stored array; without one, None and the reason if the file is damaged."""
+    # Imported here, because only `index()` needs this module.
+    from forebay.sources.row_cache.array_file import DamagedArrayError, check_folder, read_array
 
     try:
         check_folder(path.parent)
@@ -107,7 +115,7 @@ def _recall(path: Path, row_pass: RowPass) -> tuple[Array | None, str]:
 
 
 def _store(path: Path, array: Array) -> str:
-    """Write the array, and say where it is, or why it could not be written."""
+    """Write the array. Return a clause that says where it is, or what failed."""
     from forebay.sources.row_cache.array_file import write_array
 
     try:
