@@ -1,4 +1,4 @@
-"""Fields that the framework of a feed holds in a narrower dtype, as JAX does with 64-bit numbers."""
+"""Fields for which the framework uses a narrower dtype, such as int64 fields in JAX."""
 
 import sys
 import warnings
@@ -26,11 +26,13 @@ from forebay.transforms.ops import Cast, Map
 
 __all__ = ["narrow_as_framework"]
 
-# Bytes of an array in memory of which all values are checked when a feed starts: about 10 ms on one core. Of a larger
-# array, and of other sources, only the first rows are checked.
+# When a feed starts, Forebay checks all values of an array in memory of up to this many bytes. This takes about 10 ms
+# on one core. Of a larger array, and of a source that is no array, it checks only the first rows.
 _MAX_CHECKED_NBYTES = 64 << 20
-_CHECKED_ROWS = 256  # first rows of other sources
-_MAX_ORDERED_ROWS = 1 << 20  # first rows of the order, in which a value of the array that does not fit is searched
+_CHECKED_ROWS = 256  # number of these first rows
+# If an array has a value that does not fit, Forebay looks for such values in at most this many rows that the feed
+# delivers first.
+_MAX_ORDERED_ROWS = 1 << 20
 
 
 def narrow_as_framework(
@@ -38,7 +40,8 @@ def narrow_as_framework(
 ) -> tuple[TransformSpecs, tuple[Decision, ...]]:
     """Return the specs with the framework's dtypes, and a decision if any dtype is narrower.
 
-    If the device pulls or decodes the rows, it narrows them. Otherwise a cast after the host's last transform does so.
+    If the device pulls or decodes the rows, it narrows them. Otherwise this function adds a cast after the host's last
+    transform.
     """
     hand_off, names = target.hand_off, specs.structure.paths
     hand_off.check(specs.specs, names)
@@ -60,7 +63,10 @@ def narrow_as_framework(
 
 @dataclass(frozen=True, slots=True)
 class _CheckedCast(Cast):
-    """Checks the values of the sample with which Forebay infers specs: if there is a map, the first batch."""
+    """A cast that also warns about values that do not fit the narrower dtype.
+
+    Forebay applies it only to the batch from which it infers specs. With a map, this is the first batch of the feed.
+    """
 
     def apply(self, leaves: list[Any], structure: Structure, context: BatchContext) -> tuple[list[Any], Structure]:
         assert isinstance(self.fields, dict)
@@ -71,7 +77,10 @@ class _CheckedCast(Cast):
 
 
 def _check_source(pipeline: Pipeline, narrowed: dict[str, np.dtype[Any]]) -> None:
-    """Warn if values that the feed delivers do not fit. Do not decode rows for it, and do not read a stream."""
+    """Warn if the feed delivers values that do not fit the narrower dtypes.
+
+    Skip streams, and sources that decode or compute their rows, because reading their rows takes too long.
+    """
     source = pipeline.source
     if not isinstance(source, AbstractSource) or source.row_by_row:
         return
@@ -90,16 +99,19 @@ def _check_source(pipeline: Pipeline, narrowed: dict[str, np.dtype[Any]]) -> Non
 
 
 def _delivers_all_rows(pipeline: Pipeline) -> bool:
-    """Return whether each epoch has every row of the source. False if this is not certain."""
+    """Return whether each epoch has every row of the source; False if uncertain."""
     order, schedule = pipeline.order, pipeline.schedule
     is_whole = schedule.shard_count == 1 and schedule.batch_limit is None and not schedule.drop_remainder
     assert order is not None
-    # Only indexed sources have an order, and these have a length.
+    # Mypy does not know that a source with an order has a length.
     return is_whole and not order.repeats_rows and order.length == len(pipeline.source)  # type: ignore[arg-type]
 
 
 def _first_rows(pipeline: Pipeline, limit: int) -> Array:
-    """Return the numbers of the first rows of the first epoch, at most `limit` and at most one pass of a `repeat()`."""
+    """Return the row numbers at the first positions of the first epoch.
+
+    Return at most `limit` numbers, and at most those of one pass of a `repeat()`.
+    """
     order, schedule = pipeline.order, pipeline.schedule
     assert order is not None
     lengths = [link.length for link in order_chain(order) if link.length is not None]
@@ -112,7 +124,7 @@ def _first_rows(pipeline: Pipeline, limit: int) -> Array:
 
 
 def _find_too_large(values: Array, dtype: np.dtype[Any]) -> int | None:
-    """Return a value that an integer type cannot hold; None if it can hold all values."""
+    """Return a value that an integer dtype cannot hold; None if all values fit."""
     if values.dtype.kind not in "iu" or dtype.kind not in "iu" or values.size == 0:
         return None
     limits, smallest, largest = np.iinfo(dtype), int(values.min()), int(values.max())
@@ -122,7 +134,10 @@ def _find_too_large(values: Array, dtype: np.dtype[Any]) -> int | None:
 
 
 def _warn_unless_values_fit(values: Array, dtype: np.dtype[Any], name: str) -> None:
-    """Warn if a narrower integer type cannot hold the values, which then wrap around."""
+    """Warn if an integer dtype cannot hold all values of a field.
+
+    JAX then converts the values that do not fit to other numbers (they wrap around).
+    """
     value = _find_too_large(values, dtype)
     if value is None:
         return
