@@ -150,7 +150,7 @@ class BatchMethods(RowMethods):
 
 
 def _check_bounds(bounds: Any) -> list[int] | None:
-    """Return the argument `buckets` of `batch()` as a list of ints, or None if it is None.
+    """Return the argument `buckets` of `batch()` as a list of ints, or None.
 
     Raise PipelineError unless the numbers are at least 1 and increase.
     """

@@ -1,7 +1,7 @@
-"""The key of a row cache on disk: a hash of the functions and the data from which the rows are computed.
+"""The key of a row cache on disk: a hash of functions and data.
 
-While a feed stores rows, the cache compares the hash again, so that rows of changed data or functions are not stored
-under an outdated key.
+Forebay computes the cached rows from these functions and data. While a feed stores rows, the cache compares the hash
+again, so that it stores no rows of changed functions or data under an outdated key.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ __all__ = ["CacheKey", "identify_cached"]
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """The key of the transformed rows of a source, and the objects from which it was computed."""
+    """The key of the transformed rows of a source, and the objects behind it."""
 
     source: AbstractSource
     specs: TransformSpecs
@@ -71,7 +71,7 @@ class CacheKey:
 def identify_cached(
     source: AbstractSource, transforms: Sequence[Transform], version: str | None
 ) -> tuple[str, Sequence[str]]:
-    """Return what identifies the transformed rows of a source: a hash and a list of texts.
+    """Return a hash and texts that together identify the transformed rows of a source.
 
     The hash is that of the data. It is empty if the data have no stable hash and the user passed a version. The texts
     describe the structure of a row and the functions; a version replaces the functions.
@@ -91,7 +91,7 @@ def _digest_transform(transform: Transform) -> str:
 
 
 def _digest_again(transform: Transform) -> str | None:
-    """Return the digest of a transform, or None if it has no stable digest at this moment.
+    """Return the digest of a transform, or None if it has none at this moment.
 
     For example, the function may now read an object without a hash, or another thread may be changing a dict that the
     function reads.

@@ -229,7 +229,7 @@ def _check_memory(nbytes: int) -> None:
 
 
 def _transform_into(specs: TransformSpecs, leaves: list[Array], out: Sequence[Array]) -> None:
-    """Apply the transforms before `cache()` to the leaves of rows, and write the results to `out`."""
+    """Apply the transforms before `cache()` to rows, and write the results to `out`."""
     context = BatchContext.of_sample(len(out[0]))
     results, _ = apply_all(specs.transforms, leaves, specs.stages[0][1], context)
     write_leaves(results, out, specs.structure.paths, describe_transforms(specs.transforms))

@@ -47,7 +47,7 @@ def list_fields(paths: Sequence[str], specs: Sequence[ArraySpec]) -> str:
 
 
 def render_card(title: str, subtitle: str, rows: Iterable[Decision], notes: Iterable[str] = ()) -> str:
-    """Return a card as HTML: a title, a subtitle, a table of decisions, and notes below.
+    """Return an HTML card: title, subtitle, a table of decisions, and notes below.
 
     The function escapes all texts, because names of fields and files may contain HTML.
     """

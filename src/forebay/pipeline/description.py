@@ -82,12 +82,15 @@ class PipelineDescription:
 
     @property
     def padded(self) -> bool:
-        """Whether `batch()` has `pad` or `ragged`, so that rows may differ in shape and batches in size."""
+        """Whether `batch()` has `pad` or `ragged`.
+
+        If so, rows may differ in shape, and batches in size.
+        """
         return self.batching is not None and (self.batching.pad is not None or self.batching.ragged is not None)
 
     @property
     def row_stacking(self) -> Unpadded | RaggedFields | Mapping[str, Any] | Any | None:
-        """How the rows of the source become a batch: the value of `pad`, or the ragged fields.
+        """How rows of the source become a batch: the argument `pad`, or ragged fields.
 
         None if all rows have one shape. `Unpadded` if maps on rows follow: they receive the rows without padding, and
         the last of them pads its results.
@@ -106,7 +109,7 @@ class PipelineDescription:
 
     @property
     def last_row_map(self) -> int | None:
-        """The index in `transforms` of the last map on rows that runs on the host; None without such a map."""
+        """The index in `transforms` of the host's last map on rows; None without one."""
         indices = [
             index
             for index, transform in enumerate(self.transforms)

@@ -156,7 +156,7 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
 
 
 def _overlap_nbytes(pipeline: Pipeline, extents: Sequence[Sequence[MemoryExtent]]) -> int:
-    """Return how many bytes a row shares with the next row, added up over all leaves."""
+    """Return the bytes that a row shares with the next row, summed over all leaves."""
     leaves = zip(pipeline.specs, extents, strict=False)  # `extents` may be empty
     return sum(find_overlap(leaf, spec.nbytes) for spec, leaf in leaves)
 

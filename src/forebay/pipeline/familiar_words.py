@@ -222,5 +222,5 @@ def _refuse_validation_split(kind: str, caller: FrameType | None) -> None:
 
 
 def _describe(values: tuple[Any, ...]) -> str:
-    """Return the values of a call as text: numbers and texts as they are, types of other values."""
+    """Return arguments as text: numbers and texts as they are, others by their type."""
     return ", ".join(repr(each) if isinstance(each, int | str) else type(each).__name__ for each in values)

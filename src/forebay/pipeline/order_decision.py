@@ -19,7 +19,7 @@ __all__ = ["order_decision"]
 
 
 def order_decision(pipeline: PipelineDescription) -> Decision:
-    """Return what the order does with the rows of one pass."""
+    """Return the decision: the kind of the order, and how it arranges rows."""
     if pipeline.order is None:
         return _stream_decision(pipeline)
     notes = [_why_order(pipeline, pipeline.order), *_choice_notes(pipeline, pipeline.order)]
@@ -43,7 +43,7 @@ def _stream_decision(pipeline: PipelineDescription) -> Decision:
 
 
 def _why_order(pipeline: PipelineDescription, order: Order) -> str:
-    """Return how the rows are arranged, without `take`, `skip` and `repeat`."""
+    """Return how the order arranges rows, as a clause without `take`, `skip` and `repeat`."""
     order = _arrangement(order)
     if isinstance(order, BucketedBatches):
         return _why_bucketed(pipeline, order)
@@ -104,7 +104,7 @@ def _why_stop(order: Interleaved) -> str:
 
 
 def _why_parts(pipeline: PipelineDescription, parts: Sequence[OrderPart]) -> str:
-    """Return what the orders of the parts do. Parts with equal texts are listed together."""
+    """Return how the orders of the parts arrange rows; list equal parts together."""
     numbers: dict[str, list[str]] = {}
     for number, part in enumerate(parts, 1):
         notes = [_why_order(pipeline, part.order), *_choice_notes(pipeline, part.order)]
@@ -116,7 +116,7 @@ def _why_parts(pipeline: PipelineDescription, parts: Sequence[OrderPart]) -> str
 
 def _choice_notes(pipeline: PipelineDescription, order: Order) -> Iterator[str]:
     """Yield a note for each order that selects, splits, packs or draws rows."""
-    arrangement = _arrangement(order)  # `_why_order` describes it
+    arrangement = _arrangement(order)  # needs no note, because `_why_order` describes it
     for link in order_chain(order):
         if isinstance(link, Selected):
             yield f"{link.length} of {link.inner.length} rows were selected"

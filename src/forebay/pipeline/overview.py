@@ -17,7 +17,7 @@ _PLACES = {"thread": "worker threads", "process": "worker processes", "ray": "Ra
 def pipeline_repr(pipeline: PipelineDescription) -> str:
     """Return three lines: the source, its fields, and what the pipeline does with the rows."""
     source, *steps = _describe_parts(pipeline)
-    steps.sort(key=lambda step: step.name == "transform")  # last, because their texts may be long
+    steps.sort(key=lambda step: step.name == "transform")  # transforms come last, because `fit_lines` cuts long lines
     parts = ", ".join(f"{step.name} {step.choice}" for step in steps)
     return fit_lines([f"Pipeline: {source.choice}", f"  fields: {source.why}", f"  {parts}"])
 
@@ -28,7 +28,7 @@ def pipeline_card(pipeline: PipelineDescription) -> str:
 
 
 def _describe_parts(pipeline: PipelineDescription) -> Iterator[Decision]:
-    """Yield a line for each part of a pipeline; the first is the source."""
+    """Yield a decision for each part of a pipeline, beginning with the source."""
     yield Decision("source", _describe_source(pipeline), _describe_fields(pipeline))
     yield order_decision(pipeline)
     for transform in pipeline.transforms:
@@ -48,9 +48,9 @@ def _describe_source(pipeline: PipelineDescription) -> str:
 
 
 def _describe_fields(pipeline: PipelineDescription) -> str:
-    """Return the fields of a row.
+    """Return the names, shapes and dtypes of the fields of a row.
 
-    The fields of ready-made batches may be unknown, because Forebay would have to read a batch to find them.
+    For ready-made batches, say when they are known: Forebay would have to read a batch to find them.
     """
     if isinstance(pipeline.source, BatchStream):
         return "known when a feed starts"
