@@ -152,7 +152,7 @@ WRONG_STATES = {
     "JSON bytes": (json.dumps(STATE).encode(), "the state is a bytes"),
     "a checkpoint": (
         {"model": {"w": 1}, "feed": STATE},
-        r"the keys 'model', 'feed'\. Pass the part of the feed: checkpoint\['feed'\]",
+        r"the keys 'model', 'feed'\. Pass the state of the feed: checkpoint\['feed'\]",
     ),
     "a path": (Path("feed.json"), "'feed.json' is not a state. If it is the name of a file, read the file"),
     "the name of a file": ("feed.json", "If it is the name of a file, read the file"),

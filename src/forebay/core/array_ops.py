@@ -53,7 +53,7 @@ class ArrayOps(Protocol):
         ...
 
     def mean(self, array: Any) -> Any:
-        """Return the means of the rows of a 4-dimensional array, in shape (rows, 1, 1, 1)."""
+        """Return the mean of each row of a 4-dimensional array, as (rows, 1, 1, 1)."""
         ...
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,8 @@
 
 The epoch visits the blocks in shuffled order. Several blocks that follow each other in this order form a block group.
 The epoch is a sequence of segments. In each segment, every open block group contributes an equal share of its rows, and
-the segment mixes these rows. Then the oldest block group has no rows left, and the next block group opens:
+the segment mixes these rows. Then the oldest block group has no rows left, and the next block group opens. This example
+shows how many of its three shares each block group contributes to each segment:
 
     segment      0      1    2    3
     group 0   3 of 3    .    .    .        3 open block groups, 5 block groups in total
@@ -11,11 +12,11 @@ the segment mixes these rows. Then the oldest block group has no rows left, and 
     group 3      .      1    1  1 of 3
     group 4      .      .    1  2 of 3
 
-So a reader loads blocks one after the other at an even pace, and holds few blocks besides the open ones. The first
-segment takes larger shares, so that the block groups end one after the other. The last segment takes all remaining
-rows.
+So a reader loads blocks one after the other at an even pace, and holds few blocks besides the open blocks. The first
+segment takes several shares of some block groups, so that the block groups end one after the other. The last segment
+takes all remaining rows.
 
-In this module, a place is an index into a list of rows that is not mixed yet: of a segment, of a block group, or of all
+In this module, a place is the index of a row before mixing: in its segment, in its block group, or in the list of all
 shuffled blocks.
 """
 
@@ -31,11 +32,11 @@ from forebay.order.permutation import Permutation, Positions, cached_permutation
 
 __all__ = ["BlockLayout", "BlockShuffleEpoch", "cached_epoch"]
 
-# With more groups, segments are shorter. With fewer, a reader holds more rows besides those of the open blocks.
+# With more block groups, segments are shorter. With fewer, a reader holds more rows besides those of the open blocks.
 MAX_OPEN_GROUPS = 8
 # Computing a segment takes about 50 us, so a segment has at least this many rows, unless the open blocks have fewer.
 MIN_SEGMENT_ROWS = 1024
-_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # `derive_key` takes one of these: what the derived key permutes
+_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # parts of derived keys, so that the three kinds of permutations differ
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class BlockLayout:
     def open_blocks(self) -> int:
         """Number of blocks whose rows are mixed, at most `max_open_blocks`.
 
-        It is slightly smaller if `max_open_blocks` cannot be divided into equal block groups.
+        The number is smaller if `max_open_blocks` blocks cannot be divided into equal block groups.
         """
         return self.blocks if self.blocks <= self.max_open_blocks else self.open_groups * self.group_blocks
 
@@ -92,8 +93,8 @@ class BlockLayout:
     def max_row_distance(self) -> int:
         """Exclusive upper bound of the distance between two rows of one block, in positions.
 
-        The first and the last segment can be longer than the others. So the bound is the length of one of them and of
-        `open_groups - 1` other segments, in which the same block group is open.
+        A block group is open in at most `open_groups` segments. The bound is the length of these segments if one of
+        them is the first or the last segment of the epoch, which can be longer than all other segments.
         """
         if self.block_groups < 2 * self.open_groups:
             return self.length
@@ -149,7 +150,7 @@ class BlockShuffleEpoch:
         return ends if ends[-1] == self._layout.length else np.append(ends, self._layout.length)
 
     def _split_by_segment(self, positions: Positions) -> Iterator[tuple[int, Any]]:
-        """Yield each segment with an index that selects its positions.
+        """Yield each segment with an index that selects its positions in `positions`.
 
         The index is a slice if positions never decrease (the usual case), else a boolean mask.
         """
@@ -174,13 +175,13 @@ class BlockShuffleEpoch:
         return self._row_numbers(self._places_in_groups(groups, shares, offsets))
 
     def _compute_shares(self, segment: int) -> tuple[Positions, Positions, Positions]:
-        """Return the open block groups, and the first row and row count of their shares.
+        """Return the open block groups, and the first place and row count of their shares.
 
-        The first row is a place in the block group.
+        The first place is counted in the block group.
         """
         open_groups, last = self._open_groups, len(self._segment_ends) - 1
         groups = np.arange(segment, min(segment + open_groups, len(self._group_lengths)))
-        due_shares = segment - groups + open_groups  # shares that each block group has given after this segment
+        due_shares = segment - groups + open_groups  # shares that each block group has contributed after this segment
         shares_before = 0 if segment == 0 else due_shares - 1
         shares_after = open_groups if segment == last else due_shares
         lengths = self._group_lengths[groups]
@@ -188,7 +189,10 @@ class BlockShuffleEpoch:
         return groups, firsts, lengths * shares_after // open_groups - firsts
 
     def _places_in_groups(self, groups: Positions, shares: Positions, offsets: Positions) -> Positions:
-        """Return the place of each row among all shuffled blocks."""
+        """Return the place of each row in the list of all shuffled blocks.
+
+        `groups[shares[i]]` is the block group of row i, and `offsets[i]` is its place in this block group.
+        """
         lengths, starts = self._group_lengths[groups], self._group_starts[groups]
         shifts = self._group_shifts[:, groups]
         if (lengths == lengths[0]).all():
@@ -205,8 +209,8 @@ class BlockShuffleEpoch:
     def _mix(self, places: Positions, length: int, key_kind: int, shifts: Positions) -> Positions:
         """Return permuted places: shift, permute, shift and permute again.
 
-        All block groups (or segments) of one length share the two permutations and differ in their shifts. A separate
-        permutation for each would have to be computed completely, even for a shard that needs only a few of its rows.
+        All block groups (or segments) of one length use the same two permutations, but different shifts. Separate
+        permutations would take more time: each would compute its whole table, even for a shard with few of its rows.
         """
         for part in (0, 1):
             permutation = cached_permutation(length, derive_key(self._key, key_kind, part))
@@ -214,22 +218,22 @@ class BlockShuffleEpoch:
         return places
 
     def _row_numbers(self, places: Positions) -> Positions:
-        """Return the row numbers at places among all shuffled blocks."""
+        """Return the row numbers at places in the list of all shuffled blocks."""
         block_rows = self._layout.block_rows
-        # Add the missing rows of the short block, so that a division gives the block.
+        # Pretend that the short block has `block_rows` rows, so that a division gives the block of a place.
         places = places + self._missing_rows * (places >= self._short_block_end)
         blocks = places // block_rows
         return self._block_first_rows[blocks] + (places - blocks * block_rows)
 
 
 def _draw_shifts(lengths: Positions, key: int) -> Positions:
-    """Return two random numbers below each length, as an array of two rows."""
+    """Return two random numbers below each length, as an array of shape (2, lengths)."""
     raw = np.random.Philox(key=key).random_raw((2, len(lengths)))
     return (raw % lengths.astype(np.uint64)).astype(np.int64)
 
 
 def _wrap(places: Positions, length: int) -> Positions:
-    """Return `places % length` for places below 2 * length; this changes the array."""
+    """Compute `places % length` in place, for places below 2 * length; return the array."""
     places -= length
     places += (places >> 63) & length  # `>> 63` gives -1 for a negative number, else 0
     return places

@@ -13,19 +13,19 @@ from forebay.order.permutation import Permutation, Positions, cached_permutation
 
 __all__ = ["PositionTable", "Selected", "Span", "SplitPart", "consecutive_start", "hash_array"]
 
-# In the derived key of a split, so that a shuffle with the same seed has another key.
+# Part of the derived key of a split, so that a shuffle with the same seed has another key.
 _SPLIT_KEY = int.from_bytes(b"split rows", "big")
 
-_STEP_ROWS = 1 << 16  # positions; the temporary arrays of one step stay in the cache of a CPU core
+_STEP_ROWS = 1 << 16  # positions per step; the temporary arrays of one step stay in the cache of a CPU core
 
 PositionTable: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Span(WrappingOrder):
-    """Consecutive positions of the inner order, from `start` on.
+    """`count` consecutive positions of the inner order, from `start` on.
 
-    There are `count` positions; None means all up to the end of the inner order.
+    If `count` is None, the span has all positions up to the end of the inner order.
     """
 
     inner: Order
@@ -69,12 +69,12 @@ class Selected(WrappingOrder):
 
     @classmethod
     def of_mask(cls, inner: Order, mask: Array) -> "Selected":
-        """Select the positions at which a boolean mask is True."""
+        """Return the order of the positions at which a boolean mask is True."""
         return cls(inner, _positions_of(mask), _hash_mask(mask), ascends=True, repeats=False)
 
     @classmethod
     def of_positions(cls, inner: Order, positions: Positions) -> "Selected":
-        """Select positions in any order."""
+        """Return the order of these positions, which may be in any order."""
         length = require_length(inner, "select")
         table = _narrow(positions, length)
         if (table[1:] > table[:-1]).all():
@@ -95,7 +95,7 @@ class Selected(WrappingOrder):
         return self.repeats or self.inner.repeats_rows
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        # Positions are always in range. With the default mode "raise", NumPy is slower.
+        # All positions are inside of the table, so "clip" changes none. The default mode "raise" takes more time.
         chosen = self.table.take(positions, mode="clip")
         return self.inner.rows(epoch, chosen.astype(np.int64, copy=False))
 
@@ -108,9 +108,9 @@ class Selected(WrappingOrder):
 
 @dataclass(frozen=True, slots=True)
 class SplitPart(WrappingOrder):
-    """One part of a random split: `count` positions, from `start` on, of a permutation.
+    """One part of a random split: `count` positions of a permutation, from `start` on.
 
-    The permutation is the same in every epoch. All parts of a split share it, so no two parts have a common row.
+    The permutation is the same in every epoch and for all parts of a split, so no two parts have a common row.
     """
 
     inner: Order
@@ -140,9 +140,9 @@ class SplitPart(WrappingOrder):
 
 
 def consecutive_start(order: Order) -> int | None:
-    """Return the row at position 0 if all rows are consecutive, else None.
+    """Return the row at position 0 if the order has consecutive rows, else None.
 
-    With the result s, position p is row s + p in every epoch.
+    If the result is s, position p is row s + p in every epoch.
     """
     start = 0
     while isinstance(order, Span | Take):
@@ -159,7 +159,10 @@ def hash_array(array: Array) -> str:
 
 
 def _positions_of(mask: Array) -> PositionTable:
-    """Return the positions at which a mask is True. In steps, no array of 8 bytes per position is needed."""
+    """Return the positions at which a mask is True.
+
+    The function works in steps, so that it needs no array with 8 bytes for each position.
+    """
     dtype: type[np.integer[Any]] = np.uint32 if len(mask) <= 1 << 32 else np.int64
     table, count = np.empty(np.count_nonzero(mask), dtype), 0
     for start in range(0, len(mask), _STEP_ROWS):
@@ -174,7 +177,7 @@ def _hash_mask(mask: Array) -> str:
 
 
 def _hash_ascending(table: PositionTable, length: int) -> str:
-    """Return a hash of ascending positions below `length`, none of which comes twice."""
+    """Return a hash of ascending positions below `length`, without repetitions."""
     if length > 8 * table.nbytes:  # a mask would have more bytes than the table
         return hash_array(table)
     mask = np.zeros(length, bool)
@@ -183,7 +186,7 @@ def _hash_ascending(table: PositionTable, length: int) -> str:
 
 
 def _has_repeats(table: PositionTable, length: int) -> bool:
-    """Whether a table of positions below `length` lists a position several times."""
+    """Return whether a table of positions below `length` lists a position several times."""
     if length > 8 * len(table):  # a mask would need more memory and time than a sort
         return len(np.unique(table)) < len(table)
     is_listed = np.zeros(length, bool)
@@ -192,5 +195,5 @@ def _has_repeats(table: PositionTable, length: int) -> bool:
 
 
 def _narrow(positions: Positions, length: int) -> PositionTable:
-    """Return positions below `length` in 32 bits if possible, to halve the memory."""
+    """Return positions below `length` as uint32 if possible, which needs half of the memory."""
     return positions.astype(np.uint32 if length <= 1 << 32 else np.int64, copy=False)

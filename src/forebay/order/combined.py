@@ -3,9 +3,9 @@
     Concatenated   all positions of the first part, then those of the second part, and so on
     Interleaved    positions of all parts, mixed in fixed proportions
 
-Each part keeps its own order. Its row numbers begin at `OrderPart.first_row` of the combined source. The part at any
-position, and its position inside this part, are computed directly, as in all orders (`order/orders.py`). This module is
-pure: it uses no thread, no clock and no device.
+Each part keeps its own order. The rows of a part begin at `OrderPart.first_row` of the combined source. Like all orders
+(`order/orders.py`), these orders find the row at any position without the earlier positions. This module is pure: it
+uses no thread, no clock and no device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ __all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "has_windows"]
 
 Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
 
-_STEP_ROWS = 1 << 17  # positions; more make the temporary arrays larger, fewer make each call cost more
+_STEP_ROWS = 1 << 17  # positions per step; larger steps need more temporary memory, smaller steps need more calls
 _PATTERN_KEY = 1  # part of the derived key of a pattern, so that a shuffle with the same seed has another key
 
 
@@ -37,7 +37,7 @@ class OrderPart:
     """The order of one pipeline, and where its rows begin in the combined source."""
 
     order: Order
-    first_row: int  # of its source in the combined source
+    first_row: int  # row number in the combined source of the pipeline's first row
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         """Return the row numbers in the combined source."""
@@ -45,7 +45,7 @@ class OrderPart:
         return rows + self.first_row if self.first_row else rows
 
     def device_steps(self, epoch: int) -> DeviceSteps | None:
-        """Return the steps with which a device computes these row numbers; None if it cannot."""
+        """Return the steps with which a device computes `rows`; None if it cannot."""
         steps = self.order.device_steps(epoch)
         return steps if steps is None or not self.first_row else add_after(steps, self.first_row)
 
@@ -117,18 +117,19 @@ class Concatenated:
 class Interleaved:
     """The positions of several orders, mixed in the proportions of the weights.
 
-    With `stop="first"`, the epoch ends when any part has no position left for its turn. With `stop="all"`, it ends when
-    every part was seen completely, and shorter parts start again. If `stop` is a number, it is the length of the epoch,
-    and parts start again where necessary. When a part starts again, this is another pass of `Repeated`, so its shuffle
-    is a new one.
+    With `stop="first"`, the epoch ends when any part has no position left for its next turn. With `stop="all"`, the
+    epoch ends when it has had all positions of every part, and shorter parts start again. If `stop` is a number, it is
+    the length of the epoch, and parts start again where necessary. A part that starts again makes another pass of
+    `Repeated`, so it is shuffled differently.
 
-    Without a seed, the pattern is even. With a seed, every complete period has a random order. The incomplete period at
-    the end always has the even pattern, so that every epoch takes the same number of positions of each part.
+    The pattern says which part comes at each position (`order/mix_pattern.py`). It is a sequence of periods. Without a
+    seed, the pattern is even. With a seed, every complete period has a random order. The incomplete period at the end
+    always has the even pattern, so that every epoch takes the same number of positions of each part.
     """
 
     inner: ClassVar[None] = None
     parts: tuple[OrderPart, ...]  # parts that start again are `Repeated`
-    weights: tuple[int, ...]  # `integer_weights` makes them
+    weights: tuple[int, ...]  # whole numbers from `integer_weights`
     stop: Stop
     seed: int | None
     length: int | None
@@ -171,8 +172,8 @@ class Interleaved:
             join_steps([Add(-rotation * weight)], part) for weight, part in zip(self.weights, parts, strict=True)
         ]
         shuffled = mix_steps(self._shuffled_pattern, rotated)
-        # A branch subtracts the start of its part. The negative start moves the position forward by `rotation` periods,
-        # and `rotated` subtracts the positions that each part has in these periods.
+        # A branch subtracts the start of its part. The negative start moves the position forward by `rotation` periods.
+        # Each part of `rotated` subtracts its number of positions in these periods.
         return branch_steps([-rotation * self._period, 0], [self._last_period, ENDLESS], [shuffled, even])
 
     def describe(self) -> tuple[Any, ...]:
@@ -206,9 +207,9 @@ class Interleaved:
         return shuffled_pattern(self.weights, derive_key(self.seed, _PATTERN_KEY))
 
     def _rotation(self, epoch: int) -> int:
-        """Return the index of the period in the table with which this epoch begins.
+        """Return the index of the period with which this epoch begins.
 
-        So all epochs share one table. `MixPattern.split` skips the periods before this one.
+        All epochs use one table of periods. `MixPattern.split` skips the periods before the first one of the epoch.
         """
         assert self.seed is not None
         return derive_key(self.seed, epoch, _PATTERN_KEY) % (len(self._shuffled_pattern) // self._period)
@@ -224,7 +225,7 @@ class Interleaved:
 
 
 def has_windows(order: Order) -> bool:
-    """Return whether an order, or a part of it, is of windows or packed rows."""
+    """Return whether an order or a part of it consists of windows or packed rows."""
     links = list(order_chain(order))
     parts = [part for link in links if isinstance(link, Concatenated | Interleaved) for part in link.parts]
     return any(isinstance(link, Windows | Packed) for link in links) or any(has_windows(part.order) for part in parts)
@@ -233,7 +234,7 @@ def has_windows(order: Order) -> bool:
 def _any_row_repeats(parts: Sequence[OrderPart]) -> bool:
     """Return whether a row may occur several times.
 
-    It may occur twice in one part, or in two parts with the same source.
+    A row may occur twice in one part, or in two parts with the same source.
     """
     return any(part.order.repeats_rows for part in parts) or len({part.first_row for part in parts}) < len(parts)
 
@@ -259,7 +260,7 @@ def _repeat_for(part: OrderPart, number: int, pattern: MixPattern, length: int |
 
 
 def _runs_or_parts(numbers: Array, part_count: int) -> Iterator[tuple[int, Any]]:
-    """Yield each part with the indices at which it occurs in `numbers`.
+    """Yield (part, indices at which the part occurs in `numbers`).
 
     The indices are a slice if `numbers` is sorted, else an array.
     """

@@ -1,12 +1,13 @@
 """Device steps: how a device computes the row numbers of an order.
 
-With them, the host need not upload row numbers. This module is pure: it uses no thread, no clock and no device.
+With device steps, the host need not upload row numbers. This module is pure: it uses no thread, no clock and no device.
 
-A thread of the device begins with a position of the order and runs the steps one after the other. Each step replaces
-the number by the result of the step. A `Branch` or a `Mix` is the last step of its list: it continues with the steps of
+A thread of the device begins with a number, a position of the order, and runs the steps one after the other. Each step
+replaces the number by its result. A `Branch` or a `Mix` is the last step of its list: it continues with the steps of
 one of several parts. The number after the last step is the row number.
 
-Constants may change from epoch to epoch, but tables may not: the device keeps them as long as the feed is open.
+The constants of a step may change from epoch to epoch. Its tables may not change, because the device keeps them as long
+as the feed is open.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Permute:
-    """Apply a permutation that is computed without a table."""
+    """Apply a permutation that needs no table."""
 
     params: PermutationParams
 
@@ -62,18 +63,18 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawAlias:
-    """Draw from an alias table (`order/sampling.py`), with the random bits of the position."""
+    """Draw from an alias table (`order/sampling.py`), with the random bits of the number."""
 
     entries: Array = field(repr=False)  # uint64: alias in the upper 32 bits, threshold in the lower 32 bits
-    bucket_bits: int
-    key: int
+    bucket_bits: int  # the table has 2**bucket_bits buckets
+    key: int  # selects the random bits, together with the number
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
     """Continue with the first part whose `stop` is above the number.
 
-    Before that, subtract the `start` of this part, which may be negative.
+    First subtract the `start` of this part, which may be negative, from the number.
     """
 
     starts: tuple[int, ...]
@@ -85,12 +86,13 @@ class Branch:
 class Mix:
     """Continue with the part that a pattern has at this position (`order/mix_pattern.py`).
 
-    The new number is the number of earlier positions with this part.
+    Replace the position by the number of earlier positions with this part.
     """
 
-    # uint64: the part in the upper 32 bits, the number of earlier slots of this part in the lower 32 bits.
+    # The table of the pattern, which repeats forever. Each entry is a uint64: the part in the upper 32 bits, and the
+    # number of earlier entries of this part in the lower 32 bits.
     slots: Array = field(repr=False)
-    counts: tuple[int, ...]  # slots of each part in the table
+    counts: tuple[int, ...]  # number of entries of each part
     parts: tuple["DeviceSteps", ...]
 
 
@@ -107,7 +109,7 @@ def permutation_step(permutation: Permutation) -> Permute | None:
 def join_steps(first: Sequence[DeviceStep | None], then: DeviceSteps | None) -> DeviceSteps | None:
     """Return both lists of steps as one.
 
-    The result is None if `then` or one of the first steps is None, or if there are too many steps.
+    Return None if `then` or a step in `first` is None, or if there are more than `MAX_DEVICE_STEPS` steps.
     """
     known = [step for step in first if step is not None]
     if then is None or len(known) < len(first):
@@ -119,9 +121,9 @@ def join_steps(first: Sequence[DeviceStep | None], then: DeviceSteps | None) -> 
 def branch_steps(
     starts: Sequence[int], stops: Sequence[int], parts: Sequence[DeviceSteps | None]
 ) -> DeviceSteps | None:
-    """Return the steps that continue with the part of a position.
+    """Return a `Branch` to these parts, as the only step of a list.
 
-    Return None if a device cannot run them.
+    Return None if a part is None, or if there are more than `MAX_DEVICE_STEPS` steps.
     """
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
@@ -130,7 +132,7 @@ def branch_steps(
 
 
 def add_after(steps: DeviceSteps, offset: int) -> DeviceSteps:
-    """Return the steps with an addition after the last one, in all branches."""
+    """Return the steps with an addition after the last step, in all branches."""
     if steps and isinstance(steps[-1], Branch | Mix):
         parts = tuple(add_after(part, offset) for part in steps[-1].parts)
         return *steps[:-1], replace(steps[-1], parts=parts)
@@ -138,8 +140,8 @@ def add_after(steps: DeviceSteps, offset: int) -> DeviceSteps:
 
 
 def count_steps(steps: DeviceSteps) -> int:
-    """Return the number of instructions that the steps become (`engines/cuda/order_program.py`)."""
-    count = 1  # the end
+    """Return the number of instructions for these steps (`engines/cuda/order_program.py`)."""
+    count = 1  # the instruction that ends the list
     for step in steps:
         if isinstance(step, Branch | Mix):
             count += len(step.parts) + sum(map(count_steps, step.parts))

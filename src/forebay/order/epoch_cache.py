@@ -13,21 +13,24 @@ T = TypeVar("T")
 
 
 class EpochCache(Generic[T]):
-    """The tables of the last epochs. One thread computes a table, and others wait for it."""
+    """Keeps the tables of the last `CACHED_EPOCHS` epochs.
+
+    The first thread that needs a table computes it. All threads that need a new table wait meanwhile.
+    """
 
     def __init__(self) -> None:
         self._epochs: OrderedDict[int, T] = OrderedDict()
         self._lock = threading.Lock()
 
     def find(self, key: int, compute: Callable[[], T]) -> T:
-        """Return the tables of an epoch, and compute them if necessary."""
+        """Return the tables of the epoch that `key` identifies, and compute them if necessary."""
         found = self._epochs.get(key)
         if found is not None:
             return found
         with self._lock:
             found = self._epochs.get(key)
             if found is None:
-                while len(self._epochs) >= CACHED_EPOCHS:  # before the computation, so that memory stays within limits
+                while len(self._epochs) >= CACHED_EPOCHS:  # frees memory before the new tables need it
                     self._epochs.popitem(last=False)
                 found = self._epochs[key] = compute()
             return found

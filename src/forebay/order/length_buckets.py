@@ -4,7 +4,7 @@
 `BucketedBatches` cuts the buckets into batches and is the order of these batches.
 
 The number of rows of a batch, times the length of the longest row of its bucket, is at most the budget (`tokens`). So
-each batch fits, whichever rows of the bucket it contains, and every epoch has the same number of batches.
+each batch fits, whichever rows of its bucket it contains, and every epoch has the same number of batches.
 """
 
 from bisect import bisect_right
@@ -25,22 +25,23 @@ from forebay.order.permutation import Permutation, Positions, derive_key
 
 __all__ = ["BucketedBatches", "LengthBuckets", "can_bucket", "choose_bounds", "count_lengths"]
 
-_Epoch: TypeAlias = tuple[PositionTable, Array]  # the positions by bucket, and the batch at each position
+# The table of an epoch (as `LengthBuckets.table`), and the index of the batch at each position of `BucketedBatches`.
+_Epoch: TypeAlias = tuple[PositionTable, Array]
 
-# In derived keys, so that a shuffle with the same seed has other keys.
+# Parts of derived keys, so that a shuffle with the same seed has other keys.
 _BUCKET_KEY = int.from_bytes(b"bucket", "big")
 _BATCH_KEY = int.from_bytes(b"batches", "big")
 
 # Longest row of a bucket divided by its shortest row, at most. So the padding stays below 1 - 1 / 1.1 = 9 %.
 MAX_GROWTH = 1.1
-# Smallest number of full batches of a bucket. Each bucket also has an incomplete last batch. In a bucket with fewer
-# full batches, this batch would cost more than the bucket saves in padding.
+# Smallest number of full batches of a bucket. Each bucket also has an incomplete last batch, which is one more step for
+# few rows. In a bucket with fewer full batches, this step would cost more time than the bucket saves in padding.
 MIN_BUCKET_BATCHES = 8
 _MAX_COUNTED_LENGTH = 1 << 22  # up to this length, one counter per length takes less time than a sort
-_SEQUENCE_ARRAYS = 10  # arrays of 8 bytes per batch that `LengthBuckets.sequence` needs at a time
-_STEP_ROWS = 1 << 16  # rows that are sorted at a time; their arrays stay in the cache of a CPU core
-# Rows up to which an exact shuffle computes the table of each epoch, which takes about 30 ns per row on one core.
-# Without a table, each batch takes 0.2 ms more.
+_SEQUENCE_ARRAYS = 10  # arrays with 8 bytes per batch that `LengthBuckets.sequence` needs at a time
+_STEP_ROWS = 1 << 16  # rows that each step processes; their arrays stay in the cache of a CPU core
+# With at most this many rows, an exact shuffle computes a table in each epoch, which takes about 30 ns per row on one
+# core. With more rows, it computes the rows of each batch without a table, which takes 0.2 ms more per batch.
 MAX_TABLE_ROWS = 1 << 24
 
 
@@ -48,14 +49,14 @@ MAX_TABLE_ROWS = 1 << 24
 class LengthBuckets:
     """The positions and the batches of each bucket.
 
-    Buckets are sorted by the length of their rows.
+    The buckets are in ascending order of the length of their rows.
     """
 
     tokens: int  # budget of a batch: its number of rows, times the length of its longest row
-    # The positions of the first bucket, then of the second, and so on. Inside of a bucket, they ascend.
+    # The positions of the first bucket, then those of the second bucket, and so on. Inside of a bucket, they ascend.
     table: PositionTable = field(repr=False)
     starts: tuple[int, ...]  # for each bucket, its first index in the table; then the length of the table
-    batch_rows: tuple[int, ...]  # for each bucket, the rows of a full batch
+    batch_rows: tuple[int, ...]  # for each bucket, the number of rows of a full batch
     batch_starts: tuple[int, ...]  # for each bucket, the index of its first batch; then the number of batches
     padded_share: float  # upper bound of the share of padding in all elements of an epoch
     numbers_digest: str  # a hash of the bucket of each position
@@ -64,14 +65,14 @@ class LengthBuckets:
     def of(
         cls, lengths: Array, tokens: int, *, bounds: Sequence[int] | None = None, drop_remainder: bool
     ) -> "LengthBuckets":
-        """Group positions into buckets by the length of their rows.
+        """Return buckets of positions by the length of their rows.
 
-        `bounds` has the largest length of each bucket; None means `choose_bounds`. No length may exceed `tokens` or the
-        largest bound. An empty row counts as one element.
+        `bounds` has the largest length of each bucket; None means the result of `choose_bounds`. No length may exceed
+        `tokens` or the largest bound. An empty row counts as one element.
         """
         present, rows = count_lengths(lengths)
         chosen = choose_bounds(present, rows, tokens) if bounds is None else np.asarray(bounds)
-        # Number only buckets with rows, from 0 on.
+        # A bucket without rows gets no number.
         _, firsts, present_buckets = np.unique(np.searchsorted(chosen, present), return_index=True, return_inverse=True)
         counts = np.add.reduceat(rows, firsts)
         longest = present[np.append(firsts[1:], len(present)) - 1]
@@ -110,7 +111,7 @@ class LengthBuckets:
         return self.numbers_digest + hash_array(sizes)
 
     def locate(self, batch: int) -> tuple[int, int, int]:
-        """Return the bucket of a batch, and the range of its rows in this bucket."""
+        """Return (bucket, start, stop): a batch has these rows, counted in its bucket."""
         bucket = bisect_right(self.batch_starts, batch) - 1
         rows = self.batch_rows[bucket]
         first = (batch - self.batch_starts[bucket]) * rows
@@ -148,20 +149,21 @@ class BucketedBatches(WrappingOrder):
 
     `rows` returns the rows of all batches at the given positions. With an exact shuffle, each epoch permutes the rows
     of each bucket, and the batches. With a block shuffle, the rows stay in the order of the shuffle, and batches come
-    in the order in which they become complete.
+    in the order in which a reader of these rows completes them.
     """
 
-    inner: Order  # the order without the shuffle, which is fixed
+    inner: Order  # the fixed order of the rows, without the shuffle
     buckets: LengthBuckets = field(compare=False, repr=False)
     shuffle: Shuffled | BlockShuffled | None
     digest: str  # a hash of the buckets
-    epochs: EpochCache[_Epoch] | None = field(compare=False, repr=False)  # None if an exact shuffle has too many rows
+    # The tables of epochs; None for an exact shuffle of more than `MAX_TABLE_ROWS` rows.
+    epochs: EpochCache[_Epoch] | None = field(compare=False, repr=False)
     is_sequential: bool = False
     is_ascending: bool = False
 
     @classmethod
     def of(cls, order: Order, buckets: LengthBuckets) -> "BucketedBatches":
-        """Build the order of batches of a fixed order, or of a shuffle of it."""
+        """Return the order of batches for a fixed order or a shuffle of one."""
         shuffle = order if isinstance(order, Shuffled | BlockShuffled) else None
         is_computed = isinstance(order, Shuffled) and len(buckets.table) > MAX_TABLE_ROWS
         epochs = None if is_computed else EpochCache[_Epoch]()
@@ -189,7 +191,7 @@ class BucketedBatches(WrappingOrder):
         return cached_nbytes + len(self.buckets.table) * row_nbytes + sequence_nbytes * _SEQUENCE_ARRAYS
 
     def positions(self, epoch: int, batch_position: int) -> Positions:
-        """Return the positions of the inner order that the batch at this position contains."""
+        """Return the positions of `inner` that the batch at this position contains."""
         buckets = self.buckets
         if self.epochs is None:
             assert isinstance(self.shuffle, Shuffled)
@@ -200,7 +202,7 @@ class BucketedBatches(WrappingOrder):
         return table[buckets.starts[bucket] + first : buckets.starts[bucket] + stop].astype(np.int64)
 
     def _permuted_positions(self, seed: int, epoch: int, batch_position: int) -> Positions:
-        """Compute the positions of a batch of an exact shuffle without a table."""
+        """Return the positions of a batch of an exact shuffle, computed without a table."""
         batch = _permute_batches(seed, epoch, self.length)(np.array([batch_position]))
         bucket, first, stop = self.buckets.locate(int(batch[0]))
         start, end = self.buckets.starts[bucket : bucket + 2]
@@ -222,14 +224,17 @@ class BucketedBatches(WrappingOrder):
 def can_bucket(order: Order) -> bool:
     """Return whether an order is fixed or a shuffle of a fixed order.
 
-    `BucketedBatches` accepts only such orders.
+    `BucketedBatches` accepts no other orders.
     """
     inner = order.inner if isinstance(order, Shuffled | BlockShuffled) else order
     return inner is not None and inner.is_fixed
 
 
 def count_lengths(lengths: Array) -> tuple[Array, Array]:
-    """Return the lengths that occur, ascending, and the number of rows of each. An empty row counts as one element."""
+    """Return the lengths that occur, ascending, and the number of rows of each length.
+
+    An empty row counts as one element.
+    """
     if lengths.max() <= _MAX_COUNTED_LENGTH:
         all_counts = np.bincount(lengths, minlength=2)
         all_counts[1] += all_counts[0]
@@ -257,13 +262,17 @@ def choose_bounds(present: Array, counts: Array, tokens: int) -> Array:
 
 
 def _bucket_numbers(lengths: Array, present: Array, present_buckets: Array) -> Array:
-    """Return the bucket of each position. Rows of the length `present[i]` are in the bucket `present_buckets[i]`."""
+    """Return the bucket of each position.
+
+    Rows of the length `present[i]` are in the bucket `present_buckets[i]`.
+    """
     numbers = np.empty(len(lengths), np.min_scalar_type(int(present_buckets[-1])))
     if present[-1] <= _MAX_COUNTED_LENGTH:  # a table of all lengths is several times faster than a search
         by_length = np.zeros(int(present[-1]) + 1, numbers.dtype)
         by_length[present] = present_buckets
         for step in _steps(len(lengths)):
-            by_length.take(lengths[step], out=numbers[step], mode="clip")  # NumPy buffers `out` with mode "raise"
+            # The default mode "raise" would write to a temporary array first.
+            by_length.take(lengths[step], out=numbers[step], mode="clip")
         return numbers
     for step in _steps(len(lengths)):
         numbers[step] = present_buckets[np.searchsorted(present, np.maximum(lengths[step], 1))]
@@ -271,19 +280,21 @@ def _bucket_numbers(lengths: Array, present: Array, present_buckets: Array) -> A
 
 
 class _BucketSort:
-    """Sorts rows by bucket, step by step.
+    """Sorts rows by bucket into a table, step by step.
 
-    It is a counting sort, which needs no memory besides the table that it fills, and takes less time than a sort of all
-    rows at once.
+    It is a counting sort, which needs no memory besides the table, and takes less time than a sort of all rows at once.
+    `starts` has the first index of each bucket in the table, then the length of the table.
     """
 
     def __init__(self, starts: Array) -> None:
-        """`starts` are the first indices of the buckets in the table, then the length of the table."""
-        self._following = starts[:-1].copy()  # for each bucket, the index of its next row
+        self._following = starts[:-1].copy()  # for each bucket, the index in the table of its next row
 
     def place(self, numbers: Array) -> tuple[Array, Array]:
-        """Return indices of the table, and which of these rows belongs there. `numbers` are the buckets of the rows."""
-        by_bucket = np.argsort(numbers, kind="stable")  # NumPy sorts short integers by their digits
+        """Return (indices of the table, rows to write there) for the next rows.
+
+        `numbers[i]` is the bucket of row i of this step.
+        """
+        by_bucket = np.argsort(numbers, kind="stable")  # a fast radix sort, because the dtype of `numbers` is short
         counts = np.bincount(numbers, minlength=len(self._following))
         places = np.repeat(self._following - np.cumsum(counts) + counts, counts)
         places += np.arange(len(numbers))
@@ -295,12 +306,12 @@ def _steps(length: int) -> Iterator[slice]:
     return (slice(start, min(start + _STEP_ROWS, length)) for start in range(0, length, _STEP_ROWS))
 
 
-@lru_cache(maxsize=4)  # two epochs of two feeds
+@lru_cache(maxsize=4)  # enough for two epochs of two feeds
 def _permute_batches(seed: int, epoch: int, length: int) -> Permutation:
     return Permutation(length, derive_key(seed, epoch, _BATCH_KEY))
 
 
-@lru_cache(maxsize=256)  # the buckets of two epochs
+@lru_cache(maxsize=256)  # enough for the buckets of two epochs
 def _permute_bucket(seed: int, epoch: int, bucket: int, length: int) -> Permutation:
     return Permutation(length, derive_key(seed, epoch, _BUCKET_KEY, bucket))
 
@@ -325,7 +336,10 @@ def _shuffle_exactly(buckets: LengthBuckets, seed: int, epoch: int) -> _Epoch:
 
 
 def _sort_blocks(buckets: LengthBuckets, shuffle: BlockShuffled, epoch: int) -> _Epoch:
-    """Return the positions of a block shuffle by bucket, and the batches in the order in which they fill up."""
+    """Return the positions of a block shuffle by bucket, and the order of the batches.
+
+    Batches come in the order in which a reader of the shuffle completes them.
+    """
     table, found_at = np.empty_like(buckets.table), np.empty_like(buckets.table)
     numbers, bucket_sort = buckets.numbers(), _BucketSort(np.asarray(buckets.starts))
     for step in _steps(len(table)):

@@ -1,12 +1,13 @@
 """The pattern of an interleaved order: which part comes at each position.
 
-The weights 7 and 3 give a period of 10 positions: 7 of part 0 and 3 of part 1. Every period has these counts, so the
-part at any position, and the number of its earlier positions, follow from a table and a division. A slot is one entry
-of this table.
+The weights 7 and 3 give a period of 10 positions: 7 of part 0 and 3 of part 1. Every period has these counts. So a
+table of some periods and a division give the part at any position, and the number of earlier positions of this part. In
+this module, a slot is one entry of this table.
 
-The even pattern spreads each part evenly over the period. Equal periods would give a shard only some of the parts: with
-two parts and two shards, each shard would receive one part. So the periods of the table are rotated by random
-distances. A shuffled pattern has a random order in each period instead, and each epoch begins with another period.
+The even pattern spreads each part evenly over the period. If all periods were equal, a shard could receive only some of
+the parts: with two parts of equal weight and two shards, each shard would receive one part. Therefore the even pattern
+rotates its periods by random distances. A shuffled pattern has a random order in each period instead, and each epoch
+begins with another period of the table.
 """
 
 import math
@@ -24,17 +25,17 @@ from forebay.order.permutation import Positions
 
 __all__ = ["MAX_PERIOD", "MixPattern", "even_pattern", "integer_weights", "mix_steps", "shuffled_pattern"]
 
-MAX_PERIOD = 10_000  # positions; limits the tables, and so the precision of weights
-_TABLE_SLOTS = 1 << 16  # slots in the table of a pattern, at most; after them, the pattern repeats
-_ROTATION_KEY = 0  # the rotations are the same in every order
+MAX_PERIOD = 10_000  # positions; limits the size of tables, and so the precision of weights
+_TABLE_SLOTS = 1 << 16  # largest number of slots in the table of a pattern; the pattern repeats its table
+_ROTATION_KEY = 0  # key of the random rotations, which are the same in every order
 
 
 def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
     """Return whole numbers in the proportions of the weights.
 
-    Their sum is at most MAX_PERIOD. A weight is replaced by the nearest fraction with a denominator of at most
-    MAX_PERIOD: 0.7 becomes 7/10. If the sum of the whole numbers is too large, each weight becomes a whole number of
-    shares of 1/MAX_PERIOD, but at least one.
+    The sum of the numbers is at most MAX_PERIOD. The function replaces each weight by the nearest fraction with a
+    denominator of at most MAX_PERIOD: 0.7 becomes 7/10. If the sum of whole numbers in these proportions would be too
+    large, it rounds the weights to smaller numbers of at least 1.
 
     >>> integer_weights([0.7, 0.3]), integer_weights([4, 2]), integer_weights([1 / 3, 2 / 3])
     ((7, 3), (2, 1), (1, 2))
@@ -53,7 +54,7 @@ def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
 def _round_to_period(weights: Sequence[Fraction]) -> tuple[int, ...]:
     """Return whole numbers in about the proportions of the weights.
 
-    Each number is at least 1, and their sum is at most MAX_PERIOD.
+    Each number is at least 1, and the sum of the numbers is at most MAX_PERIOD.
     """
     total = sum(weights)
     wanted = [float(weight * MAX_PERIOD / total) for weight in weights]
@@ -75,7 +76,7 @@ class MixPattern:
         self._parts = parts.astype(np.min_scalar_type(part_count - 1))
         self._counts = np.bincount(parts, minlength=part_count)  # slots of each part in the table
         self._slots_by_part = np.argsort(self._parts, kind="stable")
-        self._firsts = np.cumsum(self._counts) - self._counts  # index of each part in `_slots_by_part`
+        self._firsts = np.cumsum(self._counts) - self._counts  # first index of each part in `_slots_by_part`
         self._ranks = np.empty(len(parts), np.int64)  # how many earlier slots of the table have the same part
         self._ranks[self._slots_by_part] = np.arange(len(parts)) - np.repeat(self._firsts, self._counts)
 
@@ -85,7 +86,7 @@ class MixPattern:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Slots of each part in the table."""
+        """The number of slots of each part in the table."""
         return tuple(self._counts.tolist())
 
     @cached_property
@@ -98,9 +99,9 @@ class MixPattern:
         return packed
 
     def split(self, positions: Positions, *, skipped: int = 0) -> Iterator[tuple[int, Array, Positions]]:
-        """Yield each part, the indices of its positions in `positions`, and its own positions.
+        """Yield (part, its indices in `positions`, positions inside the part) for each part.
 
-        The position of a part is the number of earlier positions that have this part. Both count from the end of the
+        A position inside a part is the number of earlier positions with this part. Position 0 is the position after the
         first `skipped` positions of the pattern.
         """
         count = len(positions)
@@ -120,12 +121,16 @@ class MixPattern:
             yield part, selection, inner
 
     def _split_consecutive(self, start: int, count: int, skipped: int) -> Iterator[tuple[int, Array, Positions]]:
-        """Split consecutive positions: those of each part in the table are known, and their own positions too."""
+        """Do the work of `split` for `count` consecutive positions, in less time.
+
+        The slots of a part in the table are known. They occur in ascending order, so the positions inside the part are
+        consecutive.
+        """
         length, first = len(self._parts), start + skipped
         cuts = [first, *range((first // length + 1) * length, first + count, length), first + count]
         for part in range(len(self._counts)):
             own_slots, runs = self._own_slots(part), []
-            for run_start, run_stop in pairwise(cuts):  # each lies in one repetition of the table
+            for run_start, run_stop in pairwise(cuts):  # each run is inside of one repetition of the table
                 shift = run_start // length * length
                 low, high = own_slots.searchsorted((run_start - shift, run_stop - shift)).tolist()
                 runs.append(own_slots[low:high] + (shift - first))
@@ -135,7 +140,7 @@ class MixPattern:
                 yield part, selection, np.arange(earlier, earlier + len(selection), dtype=np.int64)
 
     def position_of(self, part: int, occurrence: int) -> int:
-        """Return the position of occurrence number `occurrence` of a part, counted from 0."""
+        """Return the position at which a part occurs after `occurrence` earlier occurrences."""
         repetitions, rank = divmod(occurrence, int(self._counts[part]))
         return repetitions * len(self._parts) + int(self._own_slots(part)[rank])
 
@@ -151,9 +156,9 @@ class MixPattern:
 
 
 def mix_steps(pattern: MixPattern, parts: Sequence[DeviceSteps | None]) -> DeviceSteps | None:
-    """Return the steps that continue with the part at a position.
+    """Return a `Mix` of these parts, as the only step of a list.
 
-    Return None if a device cannot run them.
+    Return None if a part is None, or if there are too many steps for a device.
     """
     known = tuple(part for part in parts if part is not None)
     return join_steps([Mix(pattern.packed_slots, pattern.counts, known) if len(known) == len(parts) else None], ())
@@ -161,7 +166,7 @@ def mix_steps(pattern: MixPattern, parts: Sequence[DeviceSteps | None]) -> Devic
 
 @lru_cache(maxsize=32)
 def even_pattern(weights: tuple[int, ...]) -> MixPattern:
-    """Return the pattern that spreads the parts evenly; it consists of rotated periods."""
+    """Return the pattern that spreads the parts evenly over each of its rotated periods."""
     period = _even_period(weights)
     shifts = _random_numbers(_ROTATION_KEY, len(period), 1) % np.uint64(len(period))
     shifts[0] = 0
@@ -171,22 +176,21 @@ def even_pattern(weights: tuple[int, ...]) -> MixPattern:
 
 @lru_cache(maxsize=32)
 def shuffled_pattern(weights: tuple[int, ...], key: int) -> MixPattern:
-    """Return the pattern whose periods have random orders, selected by a key."""
+    """Return the pattern whose periods have random orders, which a key selects."""
     period = _even_period(weights)
     slots = np.argsort(_random_numbers(key, len(period), len(period)), axis=1, kind="stable")
     return MixPattern(period[slots].reshape(-1), len(weights))
 
 
 def _random_numbers(key: int, period: int, count: int) -> Array:
-    """Return `count` random numbers for each period of a table."""
+    """Return `count` random numbers for each period of a table, as one row per period."""
     return np.random.Philox(key=key).random_raw((max(1, _TABLE_SLOTS // period), count))
 
 
 def _even_period(weights: tuple[int, ...]) -> Array:
     """Return the part at each position of a period.
 
-    The distance of occurrence k of a part from the start of the period is about (k + 1/2) / weight of the period's
-    length.
+    A part with the weight w occurs for the k-th time, from 0 on, after about (k + 1/2) / w of the period.
     """
     places = np.concatenate([(2 * np.arange(weight) + 1) / (2 * weight) for weight in weights])
     return np.repeat(np.arange(len(weights)), weights)[np.argsort(places, kind="stable")]

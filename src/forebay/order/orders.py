@@ -1,23 +1,23 @@
 """Row orders: pure functions from (seed, epoch, position) to a row number.
 
-A pipeline has one global order per epoch. Each pipeline call (`shuffle`, `take`, `repeat`) wraps the previous order,
-the inner order. An order maps its positions to positions of its inner order. The innermost order maps positions to row
-numbers of the source.
+A pipeline has one order of the rows of all shards. Each pipeline call (`shuffle`, `take`, `repeat`) makes a new order
+that wraps the previous one, its inner order. An order maps its positions to positions of its inner order. The innermost
+order maps positions to row numbers of the source.
 
     Sequential       position p is row p
     Windows          position p is window p of a series
     Shuffled         a new permutation of the inner order in each epoch
     BlockShuffled    blocks of rows in shuffled order, with the rows of a few blocks mixed
     Take             only the first n positions of the inner order
-    Repeated         several passes over the inner order, each with its own epoch number
+    Repeated         several passes over the inner order, each as a new epoch of the inner order
     Span             consecutive positions of the inner order (`choices.py`)
     Selected         a table of positions of the inner order (`choices.py`)
     SplitPart        a part of a fixed permutation of the inner order (`choices.py`)
     Sampled          positions drawn by weight, new ones in each epoch (`sampling.py`)
 
 Of these orders, only `Selected` and `Sampled` store a table with an entry for each row. So a shuffle of a billion rows
-needs little memory, an epoch starts at once, and the row at any position can be computed directly. Resuming, sharding
-and worker threads rely on this.
+needs little memory, and an epoch starts at once. Every order finds the row at any position without the earlier
+positions. Resumed runs, shards and worker threads need this.
 """
 
 from collections.abc import Iterator
@@ -81,9 +81,10 @@ class Order(Protocol):
 
     @property
     def epoch_nbytes(self) -> int:
-        """Upper limit of the bytes for tables of single epochs, while one of them is computed.
+        """Upper limit of the bytes for tables that the order computes in each epoch.
 
-        Tables that are the same in every epoch do not count: they are part of the order, and so of the pipeline.
+        The limit includes temporary arrays of the computation. Tables that are the same in every epoch do not count,
+        because they belong to the pipeline.
         """
         ...
 
@@ -92,7 +93,7 @@ class Order(Protocol):
         ...
 
     def device_steps(self, epoch: int) -> DeviceSteps | None:
-        """Return the steps with which a device computes the rows; None if it cannot."""
+        """Return the steps with which a device computes row numbers; None if it cannot."""
         ...
 
     def describe(self) -> tuple[Any, ...]:
@@ -103,7 +104,7 @@ class Order(Protocol):
 class WrappingOrder:
     """Base class of orders with an inner order.
 
-    An order has the flags of its inner order (`is_fixed`, `is_ascending`, `repeats_rows`), unless it defines them.
+    A property that a subclass does not define has the value of the inner order.
     """
 
     __slots__ = ()
@@ -152,7 +153,7 @@ class Sequential:
 class Windows(Sequential):
     """The order of the windows in a series.
 
-    Window p begins at row `first + p * stride` of the series. `describe` includes these numbers.
+    Window p begins at row `first + p * stride` of the series. `describe` includes `first` and `stride`.
     """
 
     first: int = 0
@@ -193,9 +194,8 @@ class Shuffled(WrappingOrder):
 class BlockShuffled(WrappingOrder):
     """A block shuffle: blocks in shuffled order, with the rows of open blocks mixed.
 
-    At most `max_open_blocks` blocks are open at a time. Each block may open at any point of the epoch. Two rows of one
-    block are less than `max_row_distance` positions apart. `blocks_within` returns an upper bound of the blocks that
-    consecutive positions use.
+    A block is open from its first to its last row in the epoch. At most `max_open_blocks` blocks are open at a time.
+    Two rows of one block are less than `max_row_distance` positions apart.
     """
 
     inner: Order
@@ -272,7 +272,7 @@ class Take(WrappingOrder):
 class Repeated(WrappingOrder):
     """`count` passes over the inner order; None means endless.
 
-    Pass k of epoch e uses the inner epoch e * count + k, with `MAX_PASSES` as the count of an endless order.
+    Pass k of epoch e is epoch e * count + k of the inner order. For an endless order, `MAX_PASSES` replaces `count`.
     """
 
     inner: Order

@@ -4,8 +4,8 @@ The packing is best fit in decreasing order of length: each text goes to the ful
 Texts of one length are interchangeable, so the algorithm works on the histogram of the lengths. Equal rows form one
 `_Group` with a count. The time of the algorithm depends on the number of different lengths, not on the number of texts.
 
-Then the rows come in a random order, and each row takes the next unused text of each of its lengths. Texts of one
-length keep the order of the source. So the texts of one row are from about the same part of the source, and packed
+Then the algorithm shuffles the packed rows, and each row takes the next unused text of each of its lengths. Texts of
+one length keep the order of the source. So the texts of one row are from about the same part of the source, and packed
 rows follow the order of the source approximately. But the texts of a row are not neighbours in the source.
 """
 
@@ -28,8 +28,8 @@ LongTexts: TypeAlias = Literal["split", "truncate", "error"]
 
 # Part of the derived key of a packing, so that a shuffle with the same seed has another key.
 _PACKING_KEY = int.from_bytes(b"pack rows", "big")
-# Number of different lengths that fit in 16 bits. NumPy sorts 16-bit integers by their digits, several times faster
-# than longer integers.
+# Number of different lengths that 16 bits can represent. NumPy uses a radix sort for 16-bit integers, which is several
+# times faster than its sort of longer integers.
 _RADIX_LENGTHS = 1 << 16
 
 
@@ -37,13 +37,13 @@ _RADIX_LENGTHS = 1 << 16
 class PackingTable:
     """The pieces of texts in each packed row.
 
-    A piece is a whole text, or a part of a long one.
+    A piece is a whole text, or a part of a text that is longer than a row.
     """
 
     first_pieces: Array  # index of the first piece of each packed row, then the number of pieces
     texts: Array  # index of the text of each piece
     lengths: Array  # tokens of each piece
-    starts: Array | None  # first token of each piece, in multiples of the row length; None if all begin at 0
+    starts: Array | None  # first token of each piece, in multiples of the row length; None if all pieces begin at 0
 
     def __len__(self) -> int:
         return len(self.first_pieces) - 1
@@ -57,22 +57,22 @@ class PackingTable:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The order of packed rows. It also identifies the packing, for the fingerprint."""
+    """The order of packed rows. `describe` identifies the packing, for the fingerprint."""
 
     inner: Order  # the order of the texts
     table: PackingTable = field(compare=False, repr=False)
     row_length: int
-    tokens: int  # in all packed rows, without padding
+    tokens: int  # number of tokens in all packed rows, without padding
     digest: str  # identifies the lengths of the texts, and the options of the packing
     is_sequential: ClassVar[bool] = True
     is_fixed: ClassVar[bool] = True
     is_ascending: ClassVar[bool] = True
     repeats_rows: ClassVar[bool] = False
-    epoch_nbytes: ClassVar[int] = 0  # the inner order is fixed, and the table of the texts replaces it
+    epoch_nbytes: ClassVar[int] = 0  # `table` is the same in every epoch
 
     @classmethod
     def of(cls, inner: Order, lengths: Array, row_length: int, *, long: LongTexts, seed: int) -> "Packed":
-        """Pack the texts of an order.
+        """Pack the texts of an order, and return the order of the packed rows.
 
         `lengths[p]` is the number of tokens of the text at position `p`.
         """
@@ -102,10 +102,10 @@ class Packed:
 
 
 def pack_texts(lengths: Array, row_length: int, *, splits: bool, seed: int) -> PackingTable:
-    """Pack texts into rows of `row_length` tokens. Texts without tokens are in no row.
+    """Pack texts into rows of `row_length` tokens; return their pieces.
 
-    If `splits`, texts that are longer than a row are cut into pieces. Otherwise, their tokens after the first
-    `row_length` are dropped.
+    Texts without tokens are in no row. With `splits`, the function cuts texts that are longer than a row into pieces.
+    Without, it drops their tokens after the first `row_length`.
     """
     pieces = _TextPieces.of(lengths, row_length, splits=splits)
     counts = np.bincount(pieces.lengths)
@@ -114,7 +114,7 @@ def pack_texts(lengths: Array, row_length: int, *, splits: bool, seed: int) -> P
     first_pieces = np.concatenate(([0], np.cumsum(groups.sizes[rows], dtype=np.int64)))
     row_lengths = groups.piece_lengths(rows, first_pieces).astype(pieces.lengths.dtype, copy=False)
     chosen = np.empty(len(row_lengths), _index_dtype(len(pieces.lengths)))
-    # Pieces without tokens come first in the sorted order.
+    # Skip the pieces without tokens, which come first in the sorted order.
     chosen[_sort_by_length(row_lengths, counts)] = _sort_by_length(pieces.lengths, counts)[counts[0] :]
     starts = pieces.starts(chosen)
     return PackingTable(first_pieces.astype(_index_dtype(len(chosen))), pieces.texts(chosen), row_lengths, starts)
@@ -124,15 +124,15 @@ def pack_texts(lengths: Array, row_length: int, *, splits: bool, seed: int) -> P
 class _TextPieces:
     """The pieces of all texts.
 
-    The first `text_count` pieces are the ends of the texts; the end of a short text is the whole text. Each of the
-    other pieces fills a whole row.
+    The first `text_count` pieces are the ends of the texts; the end of a short text is the whole text. Each further
+    piece fills a whole row.
     """
 
     row_length: int
     lengths: Array  # tokens of each piece
     text_count: int
-    long_texts: Array  # indices of the texts that are cut
-    cut_lengths: Array  # for each long text, the tokens of its pieces that fill a whole row
+    long_texts: Array  # indices of the texts with pieces that fill a whole row
+    cut_lengths: Array  # for each of `long_texts`, the number of tokens in these pieces
 
     @classmethod
     def of(cls, lengths: Array, row_length: int, *, splits: bool) -> "_TextPieces":
@@ -146,7 +146,7 @@ class _TextPieces:
         ends = long_lengths % row_length
         cut_lengths = long_lengths - ends
         piece_lengths = np.full(len(lengths) + int(cut_lengths.sum()) // row_length, row_length, dtype)
-        piece_lengths[: len(lengths)] = lengths  # wrong for long texts, until the next line
+        piece_lengths[: len(lengths)] = lengths  # may overflow for long texts, whose ends the next line writes
         piece_lengths[long_texts] = ends
         return cls(row_length, piece_lengths, len(lengths), long_texts, cut_lengths)
 
@@ -181,18 +181,18 @@ class _TextPieces:
 class _Group:
     """Packed rows with texts of the same lengths."""
 
-    count: int  # of packed rows
+    count: int  # number of packed rows
     space: int  # free tokens in each row
-    length: int  # tokens of each text that was added last
-    added: int  # texts of this length in each row
-    before: "_Group | None" = None  # the texts that each row had before these texts were added
+    length: int  # tokens of each text that `add` added last
+    added: int  # number of texts that `add` added last to each row
+    before: "_Group | None" = None  # the group before `add`, with the earlier texts of each row; None for empty rows
 
     def split(self, count: int) -> "_Group":
-        """Return `count` rows of this group as a group of their own."""
+        """Return a separate group with `count` rows of this group."""
         return _Group(count, self.space, self.length, self.added, self.before)
 
     def add(self, count: int, length: int, added: int) -> "_Group":
-        """Return `count` rows of this group, each with `added` more texts of this length."""
+        """Return a group with `count` rows of this group, each with `added` texts more."""
         return _Group(count, self.space - length * added, length, added, self)
 
 
@@ -241,9 +241,9 @@ def _fit_histogram(counts: Array, row_length: int) -> list[_Group]:
 
 
 def _fill_group(rows: _OpenRows, group: _Group, length: int, texts: int) -> int:
-    """Add texts of one length to the rows of a group until no more fit.
+    """Add texts of one length to the rows of a group until all rows are full.
 
-    Return how many texts are left.
+    Write the resulting groups to `rows`. Return how many texts are left.
     """
     each = group.space // length
     full = min(group.count, texts // each)
@@ -251,7 +251,7 @@ def _fill_group(rows: _OpenRows, group: _Group, length: int, texts: int) -> int:
         rows.add(group.add(full, length, each))
     texts -= full * each
     rest = group.count - full
-    if rest and texts:  # these are fewer texts than fit in one row
+    if rest and texts:  # fewer texts are left than fit in one row
         rows.add(group.add(1, length, texts))
         rest, texts = rest - 1, 0
     if rest:
@@ -263,9 +263,9 @@ def _fill_group(rows: _OpenRows, group: _Group, length: int, texts: int) -> int:
 class _GroupLengths:
     """The lengths of the texts in the rows of each group."""
 
-    counts: Array  # packed rows of each group
-    sizes: Array  # texts in each of these rows
-    lengths: Array  # tokens of each of these texts, one group after the other
+    counts: Array  # number of packed rows of each group
+    sizes: Array  # number of texts in each row of a group
+    lengths: Array  # tokens of each text in a row of the first group, then of the second group, and so on
 
     @classmethod
     def of(cls, groups: Sequence[_Group]) -> "_GroupLengths":
@@ -300,7 +300,7 @@ class _GroupLengths:
 def _sort_by_length(lengths: Array, counts: Array) -> Array:
     """Return the indices that sort the lengths. Equal lengths keep their order.
 
-    `counts[n]` is the number of lengths that are n.
+    `counts[n]` is the number of lengths that equal n.
     """
     if len(counts) > _RADIX_LENGTHS and np.count_nonzero(counts) <= _RADIX_LENGTHS:
         lengths = (np.cumsum(counts > 0) - 1).astype(np.uint16)[lengths]

@@ -1,4 +1,4 @@
-"""Exact permutations selected by a key. Long permutations need no table."""
+"""Exact permutations that a key selects. Long permutations need no table."""
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -12,8 +12,10 @@ __all__ = ["Permutation", "PermutationParams", "Positions", "cached_permutation"
 
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MAX_PACKED = 1 << 22  # numbers; with more, an index leaves too few upper bits, which many random numbers share
-_MAX_TIE_SHARE = 64  # a share of 1/64 of numbers with equal upper bits
+# Largest array that `_argsort_packed` sorts. The indices of larger arrays leave so few upper bits that many random
+# numbers have the same upper bits.
+_MAX_PACKED = 1 << 22
+_MAX_TIE_SHARE = 64  # `_argsort_packed` gives up if more than 1/64 of the numbers have equal upper bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +35,21 @@ class PermutationParams:
 
 
 class Permutation:
-    """A permutation of range(length) selected by a key. A call maps positions to row numbers.
+    """The permutation of range(length) that a key selects. A call maps positions to row numbers.
 
-    Up to `TABLE_LENGTH`, the permutation is a table: the indices that sort random numbers. A longer permutation is
-    computed: one addition, then rounds of multiply and shift. Each round is a bijection on numbers of k bits. A result
-    outside the range goes through the rounds again until it is inside, so the result is a bijection on the range.
+    Up to `TABLE_LENGTH`, the permutation is a table: the indices that sort random numbers. A call of a longer
+    permutation computes each row number: one addition, then rounds of multiply and shift. Each round is a bijection on
+    the numbers below the next power of two. A number outside of the range goes through the rounds again until it is
+    inside, so that all steps together are a bijection on the range.
 
-    The constants come from raw Philox bits, which NumPy guarantees never to change. So an order is the same on every
-    machine and with every version.
+    The constants are raw bits of NumPy's generator Philox, which NumPy guarantees never to change. So an order is the
+    same on every machine and with every version of NumPy.
     """
 
     TABLE_LENGTH = 1 << 13  # up to this length, numbers have too few bits for the multiplication to mix them well
     _ROUNDS = 5  # more rounds mix better, but each takes time for every row
     _STEP_NUMBERS = 1 << 16  # numbers that go through the rounds together; they stay in the cache of a CPU core
-    _FEW_NUMBERS = 16  # Python integers are faster than arrays of so few numbers
+    _FEW_NUMBERS = 16  # up to this number of numbers, Python integers take less time than arrays
 
     def __init__(self, length: int, key: int) -> None:
         self._length = length
@@ -59,10 +62,10 @@ class Permutation:
         integer_type: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
         constants = generator.random_raw(self._ROUNDS + 1).astype(integer_type)
         self._integer_type = integer_type
-        # The constants are arrays without dimensions. NumPy would convert numbers in every call.
+        # The constants are arrays without dimensions, because NumPy would convert plain numbers in every call.
         self._mask = np.array((1 << bits) - 1, integer_type)
         self._term = np.array(constants[0])
-        # Multiplication by an odd number is invertible.
+        # Make the factors odd: modulo a power of two, only the multiplication by an odd number is invertible.
         self._factors = [np.array(factor) for factor in constants[1:] | integer_type(1)]
         self._shift = np.array((bits + 1) // 2, integer_type)
 
@@ -104,7 +107,7 @@ class Permutation:
                 step ^= shifted
 
     def _run_rounds_until_inside(self, number: int) -> int:
-        """Apply the addition and all rounds to a number outside of the range, until it is inside."""
+        """Apply the addition and all rounds to a number until it is below the length."""
         params = self.permutation_params
         assert params is not None
         while number >= params.length:
@@ -118,7 +121,7 @@ class Permutation:
 def stable_argsort(numbers: Array) -> Positions:
     """Return the indices that sort the numbers; equal numbers keep their order.
 
-    The numbers have 64 bits: unsigned integers, or floats without a sign bit, which have the order of their bits.
+    The numbers are uint64, or float64 without a sign bit: the order of such floats is the order of their bits.
     """
     if 0 < len(numbers) <= _MAX_PACKED:
         order = _argsort_packed(numbers.view(np.uint64))
@@ -132,10 +135,10 @@ def stable_argsort(numbers: Array) -> Positions:
 
 
 def _argsort_packed(numbers: Array) -> Positions | None:
-    """Return the indices that sort the numbers, or None if many numbers have equal upper bits.
+    """Return the indices that sort the numbers; None if many have equal upper bits.
 
-    The index replaces the lower bits of a number. A sort of such numbers takes a fifth of the time of `np.argsort`.
-    Then the few numbers with equal upper bits are sorted again.
+    The function replaces the lower bits of each number by its index and sorts the results, which takes a fifth of the
+    time of `np.argsort`. Then it sorts the few numbers with equal upper bits by their original values.
     """
     index_bits = np.uint64((len(numbers) - 1).bit_length())
     index_mask = (np.uint64(1) << index_bits) - np.uint64(1)

@@ -4,9 +4,9 @@ With replacement, each position is an independent draw from an alias table, in c
 position of the inner order with a weight above 0 gets a random sort key in each epoch, and the epoch has the positions
 with the smallest sort keys (Efraimidis and Spirakis, 2006).
 
-All random numbers are hashes of an epoch key, which is derived from the seed and the epoch, and a position. The module
+Each random number is a hash of a position and of an epoch key, which is derived from the seed and the epoch. The module
 uses only integer arithmetic and the basic float operations, which IEEE 754 rounds equally on every machine. So an order
-is the same everywhere.
+is the same on every machine.
 """
 
 import sys
@@ -29,7 +29,7 @@ Weights: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 _LOW_HALF = 0 if sys.byteorder == "little" else 1  # index of the lower 32 bits of a number of 64 bits
 _SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of the epoch key; a shuffle with the same seed has another key
-_DRAW_STEP = 1 << 14  # draws; their temporary arrays stay in the cache of a CPU core
+_DRAW_STEP = 1 << 14  # draws that NumPy computes together; their temporary arrays stay in the cache of a CPU core
 _CHUNK = 1 << 13  # weights that get sort keys together; their temporary arrays fit in the CPU cache
 _LOG_TERMS = 11  # terms of the series in `_log`; the error is then below 1e-17
 
@@ -43,9 +43,9 @@ class WeightedDraw(Protocol):
         ...
 
     def draw(self, epoch_key: int, positions: Positions) -> Positions:
-        """Return the index of the weight that is drawn at each position.
+        """Return the index of the drawn weight at each position.
 
-        The epoch key selects a random sequence of draws, and the positions are places in this sequence.
+        The epoch key selects a random sequence of draws. A position is a place in this sequence.
         """
         ...
 
@@ -55,7 +55,7 @@ class WeightedDraw(Protocol):
 
     @property
     def epoch_nbytes(self) -> int:
-        """Upper limit of the bytes for tables of single epochs, while one of them is computed."""
+        """Upper limit of the bytes for tables of single epochs, with temporary arrays."""
         ...
 
 
@@ -75,9 +75,9 @@ class Sampled(WrappingOrder):
 
     @classmethod
     def of(cls, inner: Order, weights: Weights, *, seed: int, count: int, replacement: bool) -> "Sampled":
-        """Build the order and its table.
+        """Return the order for these weights, one for each position of the inner order.
 
-        The weights are finite and not negative, and not all of them are 0.
+        The weights must be finite and not negative, and at least one weight must be above 0.
         """
         sampler: WeightedDraw = AliasTable(weights) if replacement else KeySort(weights, count)
         return cls(inner, sampler, seed, count, replacement, sampler.digest)
@@ -132,14 +132,14 @@ class AliasTable:
         return drawn
 
     def _draw_into(self, drawn: Array, bits: Array) -> None:
-        """Write to `drawn` what these random bits draw."""
+        """Write to `drawn` the index that each of these random numbers draws."""
         buckets = bits >> np.uint64(64 - self._bucket_bits)  # the highest bits; the next 32 bits are the point
         bits >>= np.uint64(32 - self._bucket_bits)
-        # No bucket is outside of the table. With the default mode "raise", NumPy is slower.
+        # No bucket is outside of the table, so "clip" changes none. The default mode "raise" takes more time.
         self._entries.take(buckets.view(np.int64), out=drawn, mode="clip")
         is_own = _low_halves(bits) < _low_halves(drawn)
         drawn >>= np.uint64(32)  # the aliases
-        # Add the difference from the alias to the bucket if the draw returns the bucket. `np.where` takes more time.
+        # `drawn` has the aliases. Where the draw returns the bucket, add bucket - alias. `np.where` takes more time.
         buckets -= drawn
         buckets *= is_own
         drawn += buckets
@@ -149,24 +149,24 @@ class AliasTable:
 
 
 class KeySort:
-    """Draws without replacement: once per epoch, it sorts a random number of each weight.
+    """Draws without replacement: once per epoch, it sorts the weights by random sort keys.
 
-    This random number is the sort key of the weight. The draws are the weights with the smallest sort keys.
+    The draws are the weights with the smallest sort keys. The sort key of a larger weight is smaller on average.
     """
 
     def __init__(self, weights: Weights, count: int) -> None:
         self.digest = hash_array(weights)
         indices = np.flatnonzero(weights)  # indices of the weights above 0
         self._weights, self._count = weights[indices], count
-        self._indices = indices.astype(np.uint32)  # `MAX_WEIGHTS` needs fewer bits
+        self._indices = indices.astype(np.uint32)  # 32 bits are enough, because there are at most `MAX_WEIGHTS`
         self._epochs = EpochCache[PositionTable]()
 
     @property
     def epoch_nbytes(self) -> int:
         drawn, weights = self._count, len(self._weights)
-        partition_nbytes = weights * (8 + 8 + 1)  # keys, a copy of them, and which ones are chosen
-        choice_nbytes = weights * 8 + drawn * (8 + 8)  # keys, indices of the chosen ones, and their keys
-        sort_nbytes = drawn * (4 + 8 + 8 + 8 + 1)  # indices, keys, their order, sorted keys, which ones are equal
+        partition_nbytes = weights * (8 + 8 + 1)  # sort keys, their copy in `np.partition`, mask of the chosen keys
+        choice_nbytes = weights * 8 + drawn * (8 + 8)  # all sort keys, indices of the chosen keys, chosen keys
+        sort_nbytes = drawn * (4 + 8 + 8 + 8 + 1)  # indices, chosen keys, their order, sorted keys, mask of equal keys
         cached_nbytes = CACHED_EPOCHS * drawn * self._indices.itemsize
         return cached_nbytes + max(partition_nbytes, choice_nbytes, sort_nbytes)
 
@@ -174,7 +174,7 @@ class KeySort:
         return self._epochs.find(epoch_key, lambda: self._draw_all(epoch_key))[positions].astype(np.int64)
 
     def device_step(self, epoch_key: int) -> DeviceStep | None:
-        return None  # each epoch has a new table, which would be uploaded for one epoch only
+        return None  # the host would have to upload a new table in each epoch
 
     def _draw_all(self, epoch_key: int) -> PositionTable:
         sort_keys = self._sort_keys(epoch_key)
@@ -184,13 +184,13 @@ class KeySort:
         chosen = np.flatnonzero(sort_keys <= largest)
         sort_keys = sort_keys[chosen]
         indices = self._indices[chosen]
-        del chosen  # before the sort, which needs more memory
+        del chosen  # frees memory before the sort, which needs more
         return np.asarray(indices[stable_argsort(sort_keys)[: self._count]])
 
     def _sort_keys(self, epoch_key: int) -> Weights:
         """Return a random sort key for each weight above 0."""
         sort_keys = np.empty(len(self._weights))
-        with np.errstate(over="ignore"):  # the sort key of a tiny weight may be infinite, and comes last
+        with np.errstate(over="ignore"):  # the sort key of a tiny weight may be infinite, so that the weight comes last
             for start in range(0, len(sort_keys), _CHUNK):
                 chunk = slice(start, start + _CHUNK)
                 draws = _exponentials(_random_bits(epoch_key, self._indices[chunk]))
@@ -201,7 +201,7 @@ class KeySort:
 def _random_bits(key: int, positions: PositionTable) -> Array:
     """Return 64 random bits for each position.
 
-    The generator is SplitMix64, whose number at any position can be computed directly.
+    The generator is SplitMix64, which computes its number at any position without the earlier numbers.
     """
     numbers = positions.astype(np.uint64)
     numbers *= np.uint64(0x9E3779B97F4A7C15)
@@ -221,7 +221,7 @@ def _low_halves(numbers: Array) -> Array:
 
 def _exponentials(bits: Array) -> Weights:
     """Return exponentially distributed numbers, from 64 random bits each."""
-    # 52 bits: with 53 bits, adding 0.5 to the largest number would round it up to 2**53, and the result would be 0.
+    # Use 52 bits: with 53 bits, the largest number plus 0.5 would round up to 2**53, and the result would be 0.
     uniform = (bits >> np.uint64(12)).astype(np.float64)
     uniform += 0.5
     uniform *= 2.0**-52
@@ -232,7 +232,7 @@ def _log(numbers: Weights) -> Weights:
     """Return natural logarithms. `np.log` may differ in its last bit between machines."""
     mantissas, exponents = np.frexp(numbers)  # mantissas are from 0.5 to 1
     is_below = mantissas < np.sqrt(0.5)
-    mantissas += mantissas * is_below  # exactly twice the mantissas below; several times faster than a mask as an index
+    mantissas += mantissas * is_below  # doubles some mantissas exactly; several times faster than `mantissas[is_below]`
     ratios = (mantissas - 1.0) / (mantissas + 1.0)
     squares = ratios * ratios
     series = np.full_like(ratios, 1.0 / (2 * _LOG_TERMS - 1))

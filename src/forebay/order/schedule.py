@@ -1,13 +1,13 @@
 """The cursor (position of the consumer) and the schedule (batches and groups of an epoch).
 
-Shard i of n takes the positions base+i, base+i+n, base+i+2n, ... of the global order. `base` is 0, or the position at
-which a resumed run continues. A cursor stores a global position and no shard, so a run can resume on any number of
-shards.
+Shard i of n takes the positions base+i, base+i+n, base+i+2n, ... of the order of all shards. `base` is 0, or the
+position at which a resumed run continues. A cursor stores a position in the order of all shards, so a run can resume
+with a different number of shards.
 
 A step is one batch of every shard. All shards should take the same number of steps. With `drop_remainder`, every step
 is full. Otherwise the last step may have fewer rows than there are shards. Then every shard moves one row from its
-previous batch to the last step. This is impossible if batches have one row, or if the pass has no full step. Then some
-shards have no row in the last step, and `starved_shards` returns their number.
+previous batch to the last step. Shards cannot do this if batches have one row, or if the pass has no full step. In
+these two cases some shards have no row in the last step, and `starved_shards` returns their number.
 """
 
 import dataclasses
@@ -24,22 +24,22 @@ from forebay.errors import StateError
 __all__ = ["ENDLESS", "RANDOM_VERSION", "Cursor", "Group", "Schedule"]
 
 STATE_VERSION = 1
-# Version of the random numbers that maps of rows receive. States of Forebay 0.1 have no version, which means 1.
+# Version of the random numbers that maps of rows receive. A state of Forebay 0.1 has no such version: it means 1.
 RANDOM_VERSION = 2
 MAX_PASSES = 1 << 32  # number of passes that `order_epoch` reserves for an endless epoch
-ENDLESS = 1 << 62  # value of `pass_rows` if the length of a stream is unknown or endless
+ENDLESS = 1 << 62  # value of `pass_rows` if the length of a stream is unknown, or if the stream never ends
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The position of the consumer, which received all batches before it and none after it."""
+    """The position of the consumer, which has received exactly the batches before it."""
 
     epoch: int = 0
     passes: int = 0  # complete passes in this epoch; only repeat() after batch() makes more than one pass
     position: int = 0  # rows that all shards together received in this pass
     batches: int = 0  # batches that this shard received in this epoch
-    stream: dict[str, Any] | None = None  # state dict of the stream at `stream_position`, if it has one
-    stream_position: int = 0
+    stream: dict[str, Any] | None = None  # state dict of the stream at `stream_position`; None if it has no state
+    stream_position: int = 0  # the `position` at which the stream had this state
 
     def state_dict(self, fingerprint: str) -> dict[str, Any]:
         """Return the cursor and the fingerprint of its pipeline as a dict for JSON."""
@@ -74,13 +74,13 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Batches that are filled together: consecutive rows of one shard in one pass."""
+    """Batches that the feed fills together: consecutive rows of one shard in one pass."""
 
-    cursor: Cursor  # at the start of the group
+    cursor: Cursor  # the cursor before the group
     start: int  # number of rows of this shard after `base` and before the group
     rows: int
     batches: int
-    base: int  # global position from which the shards take rows in turn
+    base: int  # position in the order of all shards from which the shards take rows in turn
     ends_pass: bool  # whether the group contains the last batch of its pass
     ends_epoch: bool
 
@@ -89,12 +89,12 @@ class Group:
 class Schedule:
     """The batches of an epoch for one shard: their number and their rows."""
 
-    pass_rows: int  # of all shards
+    pass_rows: int  # rows of a pass, of all shards together
     batch_rows: int
     drop_remainder: bool = False
     shard_index: int = 0
     shard_count: int = 1
-    passes: int | None = 1  # per epoch; None: endless
+    passes: int | None = 1  # passes per epoch; None if epochs never end
     batch_limit: int | None = None  # largest number of batches of this shard per epoch
 
     @property
@@ -118,8 +118,8 @@ class Schedule:
     def groups(self, cursor: Cursor, group_batches: int, *, first_batches: int | None = None) -> Iterator[Group]:
         """Yield the groups of the cursor's epoch that begin at the cursor or later.
 
-        A group never crosses the end of a pass. With `first_batches`, groups start at that size and double up to
-        `group_batches`, so that the first batch is ready early.
+        A group never crosses the end of a pass. With `first_batches`, the first group has this number of batches, and
+        the following groups double it up to `group_batches`. So the first batch is ready early.
         """
         pass_number, base, done_batches = cursor.passes, cursor.position, cursor.batches
         sizes = _doubling_sizes(first_batches or group_batches, group_batches)
@@ -136,8 +136,11 @@ class Schedule:
         return next(self.groups(cursor, 1), None) is None
 
     def is_over_for_all_shards(self, cursor: Cursor) -> bool:
-        """Return whether no shard has rows left in the cursor's epoch, although epochs have batches."""
-        first_shard = dataclasses.replace(self, shard_index=0)  # it has the most rows left
+        """Return whether no shard has rows left in the cursor's epoch.
+
+        Return False if epochs have no batches.
+        """
+        first_shard = dataclasses.replace(self, shard_index=0)  # no other shard has more rows left
         return bool(first_shard.batches) and first_shard.is_over(cursor)
 
     def _pass_groups(self, cursor: Cursor, sizes: Iterator[int]) -> Iterator[Group]:
@@ -175,7 +178,7 @@ class Schedule:
     def order_epoch(self, cursor: Cursor) -> int:
         """Return the epoch number that the order uses for the current pass.
 
-        It counts the passes of all epochs, so that each pass has its own order.
+        The number counts the passes of all epochs, so that each pass shuffles its rows differently.
         """
         return cursor.epoch * (self.passes or MAX_PASSES) + cursor.passes
 
@@ -189,9 +192,9 @@ class Schedule:
         return Cursor(cursor.epoch, cursor.passes, position, done_batches, cursor.stream, cursor.stream_position)
 
     def incomplete_step_rows(self, cursor: Cursor) -> int:
-        """Return the rows of all shards in an incomplete last step of the cursor's pass.
+        """Return the number of rows of all shards in an incomplete last step.
 
-        Return 0 if the last step is full or does not belong to the epoch.
+        Return 0 if the last step of the cursor's pass is full, or if the epoch ends before it.
         """
         if self.drop_remainder or self.pass_rows >= ENDLESS:
             return 0
@@ -203,7 +206,7 @@ class Schedule:
     def starved_shards(self, position: int) -> int:
         """Return how many shards have no row in the last step of a pass.
 
-        The shards take rows from `position` on.
+        The shards take the rows of the pass from `position` on.
         """
         if self.pass_rows >= ENDLESS:
             return 0
@@ -229,13 +232,13 @@ class Schedule:
         return self.batch_rows * self.shard_count
 
     def _last_step_rows(self, base: int) -> int:
-        """Return the number of rows of an incomplete last step, or 0."""
+        """Return the number of rows of an incomplete last step; 0 if it is full."""
         return max(0, self.pass_rows - base) % self._step_rows
 
     def _evens_out_last_step(self, base: int) -> bool:
         """Return whether each shard moves a row from its previous batch to the last step.
 
-        This is so if the last step would have fewer rows than there are shards, and if each shard can move a row.
+        It does if the last step would have fewer rows than there are shards, and if each shard can move a row.
         """
         has_too_few_rows = 0 < self._last_step_rows(base) < self.shard_count
         return (
@@ -264,13 +267,13 @@ class Schedule:
 
 
 def _describe_wrong_state(state: Any) -> str:
-    """Return the message about a value that is not a state. It names the state in it, if it is a checkpoint."""
-    if isinstance(state, dict):
+    """Return the error message about a value that is not a valid state dict."""
+    if isinstance(state, dict):  # perhaps a checkpoint that contains the state
         inner = (key for key, value in state.items() if isinstance(value, dict) and {"version", "pipeline"} <= {*value})
         key = next(inner, None)
         if key is not None:
             keys = ", ".join(map(repr, state))[:120]
-            return f"the state is a dict with the keys {keys}. Pass the part of the feed: checkpoint[{key!r}]."
+            return f"the state is a dict with the keys {keys}. Pass the state of the feed: checkpoint[{key!r}]."
     if isinstance(state, str | bytes) and state.lstrip()[:1] in ("{", b"{"):
         return f"the state is a {type(state).__name__}, not a dict. Decode it first: json.loads(state)."
     if isinstance(state, str | os.PathLike):
