@@ -1,4 +1,4 @@
-"""The rule for short steps of JAX: calling a compiled step takes much longer than computing it.
+"""The rule for short JAX steps: calling them takes longer than computing them.
 
 `jax.lax.scan` makes several steps in one call. The batches of these steps must be known before the call.
 """
@@ -17,12 +17,12 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 MAX_STEP_SECONDS = 2e-3  # in a longer step, a call takes little of the time
-MIN_SHARE = 0.6  # of the step in which the device does not compute
+MIN_SHARE = 0.6  # share of the step in which the device does not compute
 WAITS = (EventKind.DOWNLOAD, EventKind.SYNC, EventKind.INPUT)  # a loop that waits in every step needs other cures
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if a step is one short call of a compiled function, and the device is idle most of the time."""
+    """Yield a finding if a step is one short compiled call, mostly without computation."""
     call = _only_call(view)
     if call is None or view.device is None or not 0 < view.step_seconds <= MAX_STEP_SECONDS:
         return
@@ -48,7 +48,10 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _only_call(view: CaptureView) -> CallSite | None:
-    """Return the site of the compiled call that is made once per step; None if a step has others, or waits."""
+    """Return the only compiled call of a step, which the loop makes once per step.
+
+    Return None if a step makes other calls of JAX, or waits for the device or for input.
+    """
     calls = [site for site in view.sites_of(EventKind.RUN) if site.in_loop]
     waits = [site for site in view.sites_of(*WAITS) if site.in_loop]
     eager = [site for site in view.sites_of(EventKind.OPS, EventKind.TRANSFORM) if site.in_loop]

@@ -18,26 +18,30 @@ from forebay.doctor.rules.edits import Edit
 __all__ = ["jit_statements"]
 
 _MODULES = ("jax", "jax.numpy", "jax.nn", "jax.random", "jax.lax", "optax", "jax.scipy", "jax.tree_util")
-# Methods of arrays and of optimizers that run inside of a jitted function. Others may belong to any object.
+# Methods of arrays and of optimizers that run inside of a jitted function. Other methods may belong to any object.
 _METHODS = frozenset(
     {"all", "any", "argmax", "argmin", "astype", "clip", "cumsum", "dot", "flatten", "max", "mean", "min", "prod"}
     | {"ravel", "reshape", "set", "add", "sort", "squeeze", "std", "sum", "swapaxes", "transpose", "var", "update"}
 )
-_MAKERS = frozenset({"arange", "empty", "eye", "ones", "zeros"})  # functions that get the size of an array
-MOVED_SHARE = 0.5  # of the lines with operations must move; otherwise most of the time would remain in the loop
+_MAKERS = frozenset({"arange", "empty", "eye", "ones", "zeros"})  # functions that make an array of a given size
+# Share of the lines with operations that must move. If fewer move, most of the time would remain in the loop.
+MOVED_SHARE = 0.5
 _READERS = ("int", "float", "bool")  # builtins that read the value of an array
+# Builtins that run inside of a jitted function.
 _PLAIN_CALLS = frozenset({"zip", "len", "tuple", "list", "dict", "range", "enumerate", "sum", "abs", "min", "max"})
 
 
 def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collection[int]) -> list[Edit]:
-    """Return the edits that jit the statements of a loop's body that execute these lines; empty if none fit.
+    """Return the edits that move the statements for `lines` into a jitted function.
 
-    The new function contains consecutive assignments. Its parameters are the arrays that the loop changes and that the
-    script makes with JAX. Other names, such as functions and numbers, are those of the script. If the next statement
-    reads a value, as in `action = int(jax.random.choice(key, 4))`, the function computes the value as well. Parts of
-    arrays that a jitted function cannot select, such as `rows[indices]` of a NumPy array, are arguments.
+    These are consecutive assignments of the loop that execute these lines. The function's parameters are the names that
+    the loop changes, and the arrays that the script makes with JAX. It uses other names of the script, such as those of
+    functions, directly. If the next statement reads a value, as in `action = int(jax.random.choice(key, 4))`, the
+    function computes this value too. The loop still selects parts of arrays that a jitted function cannot select, such
+    as `rows[indices]` of a NumPy array.
 
-    No argument is donated: the code does not show whether another name refers to the same memory.
+    No argument is donated, because the code does not show whether another name refers to the same memory. The list is
+    empty if no function would contain MOVED_SHARE of `lines`.
     """
     block = _choose_block(code, loop, lines)
     if not block:
@@ -50,9 +54,9 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     outside = {inner for part in host_parts for inner in ast.walk(part)}
     nodes = [node for each in block for node in ast.walk(each) if node not in outside]
     called = {root_name(node.func) for node in nodes if isinstance(node, ast.Call)}
-    free = [name for name in _read_first(block, outside) if name not in called or name in changed]
-    # Data that JAX converts is a parameter too: as a name of the script, it would be a constant of the function.
-    parameters = [name for name in free if name in changed | _converted(nodes) or _is_jax_array(code, name)]
+    free = [name for name in _names_read_first(block, outside) if name not in called or name in changed]
+    # Data that JAX converts is a parameter too. Otherwise it would be a constant of the compiled function.
+    parameters = [name for name in free if name in changed | _converted_names(nodes) or _is_jax_array(code, name)]
     outputs = [name for name in sorted(stored_names(*block)) if name in _names_outside(code, block)]
     if not outputs:
         return []
@@ -74,7 +78,7 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
 
 
 def _name_host_parts(code: ScriptCode, loop: ast.stmt, block: Sequence[ast.stmt]) -> dict[ast.Subscript, str]:
-    """Return the parts of arrays that the loop selects for the jitted function, each with the name of its parameter."""
+    """Return the host parts of a block (see `_host_parts`), each with its parameter name."""
     names: dict[str, str] = {}
     found: dict[ast.Subscript, str] = {}
     for part in (part for statement in block for part in _host_parts(code, loop, statement)):
@@ -104,7 +108,7 @@ class _Read(NamedTuple):
 def _following_read(
     code: ScriptCode, loop: ast.For | ast.While, block: Sequence[ast.stmt], lines: Collection[int]
 ) -> _Read | None:
-    """Return the statement after a block if it reads what JAX computes on these lines."""
+    """Return the statement after a block if it reads what JAX computes; else None."""
     following = loop.body[loop.body.index(block[-1]) + 1 :][:1]
     statement = following[0] if following and isinstance(following[0], ast.Assign) else None
     call = statement.value if statement is not None else None
@@ -125,7 +129,7 @@ def _following_read(
 
 
 def _choose_block(code: ScriptCode, loop: ast.For | ast.While, lines: Collection[int]) -> list[ast.stmt]:
-    """Return the consecutive statements that can be jitted and execute most of the lines."""
+    """Return consecutive statements that JAX can jit and that execute most of the lines."""
     blocks = _split_into_blocks(code, loop)
     trimmed = [_trim(block, [_executes(code, statement, lines) for statement in block]) for block in blocks]
     best = max(trimmed, key=lambda block: sum(_executes(code, each, lines) for each in block), default=[])
@@ -135,9 +139,9 @@ def _choose_block(code: ScriptCode, loop: ast.For | ast.While, lines: Collection
 
 
 def _split_into_blocks(code: ScriptCode, loop: ast.For | ast.While) -> Iterator[list[ast.stmt]]:
-    """Yield consecutive statements that can be jitted together.
+    """Yield blocks: consecutive statements that one jitted function can execute.
 
-    A statement starts a new block if a part of it that stays on the host uses what the block assigns.
+    A statement starts a new block if the loop must select a part of it with names that the present block assigns.
     """
     block: list[ast.stmt] = []
     for statement in loop.body:
@@ -150,18 +154,18 @@ def _split_into_blocks(code: ScriptCode, loop: ast.For | ast.While) -> Iterator[
 
 
 def _trim(block: list[ast.stmt], is_wanted: list[bool]) -> list[ast.stmt]:
-    """Omit the statements before the first and after the last wanted one."""
+    """Return the block from its first to its last wanted statement."""
     wanted = [index for index, each in enumerate(is_wanted) if each]
     return block[wanted[0] : wanted[-1] + 1] if wanted else []
 
 
 def _executes(code: ScriptCode, statement: ast.stmt, lines: Collection[int]) -> bool:
-    """Whether a statement, or a function of the script that it may call, contains one of the lines."""
+    """Whether a statement, or a function that it may call, contains one of the lines."""
     return not executed_lines(code, [statement]).isdisjoint(lines)
 
 
 def _can_jit(code: ScriptCode, loop: ast.For | ast.While, statement: ast.stmt) -> bool:
-    """Whether a statement assigns what JAX computes, without values that the host must know."""
+    """Whether a statement is an assignment that a jitted function can execute."""
     if not isinstance(statement, ast.Assign | ast.AugAssign):
         return False
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -182,9 +186,10 @@ def _can_jit(code: ScriptCode, loop: ast.For | ast.While, statement: ast.stmt) -
 
 
 def _host_parts(code: ScriptCode, loop: ast.stmt, statement: ast.stmt) -> list[ast.Subscript]:
-    """Return the outermost subscripts of an assigned value that the loop can evaluate before it calls the function.
+    """Return the host parts of an assignment: outermost subscripts that the loop must evaluate.
 
-    A jitted function cannot evaluate them. Their names must not change in the statement.
+    A jitted function cannot evaluate them. The loop can do so before it calls the function, if the statement assigns
+    none of their names.
     """
     value = getattr(statement, "value", None)
     if not isinstance(value, ast.expr) or isinstance(value, ast.Subscript):
@@ -202,7 +207,7 @@ def _host_parts(code: ScriptCode, loop: ast.stmt, statement: ast.stmt) -> list[a
     return sorted(found, key=lambda part: (part.lineno, part.col_offset))
 
 
-def _converted(nodes: Sequence[ast.AST]) -> set[str]:
+def _converted_names(nodes: Sequence[ast.AST]) -> set[str]:
     """Return the names that these nodes pass to `jnp.asarray` or `jnp.array`."""
     calls = (node for node in nodes if isinstance(node, ast.Call) and last_name(node) in ("asarray", "array"))
     arguments = {node for call in calls for argument in call.args for node in ast.walk(argument)}
@@ -215,7 +220,7 @@ def _are_names(target: ast.expr) -> bool:
 
 
 def _can_call(code: ScriptCode, call: ast.Call) -> bool:
-    """Whether a call runs inside of a jitted function: one of JAX, or of a function that JAX can compile."""
+    """Whether a call can run inside of a jitted function."""
     if isinstance(call.func, ast.Call):  # such as jax.grad(loss)(params)
         return _is_of_jax(code, call.func)
     if _is_of_jax(code, call):
@@ -231,7 +236,10 @@ def _can_call(code: ScriptCode, call: ast.Call) -> bool:
 
 
 def _size_changes(code: ScriptCode, loop: ast.stmt, call: ast.Call) -> bool:
-    """Whether a call makes an array whose size the loop computes. A jitted function must know all sizes."""
+    """Whether a call makes an array whose size the loop computes.
+
+    A jitted function needs constant sizes.
+    """
     if last_name(call) not in _MAKERS or not _is_of_jax(code, call):
         return False
     known = [each for each in ast.walk(call) if isinstance(each, ast.Attribute) or last_name(each) == "len"]
@@ -241,9 +249,10 @@ def _size_changes(code: ScriptCode, loop: ast.stmt, call: ast.Call) -> bool:
 
 
 def _can_index(code: ScriptCode, loop: ast.stmt, node: ast.Subscript, counters: Collection[str]) -> bool:
-    """Whether an index is constant, or an array of JAX that indexes another one.
+    """Whether a jitted function can evaluate a subscript.
 
-    A jitted function cannot slice from one variable to another, and cannot index an array of NumPy by one of JAX.
+    It can if the index is constant, or if an array of JAX is indexed. But it cannot slice from one variable to another.
+    Subscripts with the counter of the loop remain in the loop.
     """
     if not names_in(node.slice):
         return True
@@ -254,17 +263,17 @@ def _can_index(code: ScriptCode, loop: ast.stmt, node: ast.Subscript, counters: 
 
 
 def _is_jax_array(code: ScriptCode, name: str) -> bool:
-    """Whether the script makes a name with JAX, and nowhere else."""
+    """Whether the script assigns a name only once, to a result of JAX."""
     return _is_of_jax(code, code.value_of(name))
 
 
 def _is_of_jax(code: ScriptCode, node: ast.AST | None) -> bool:
-    """Whether an expression is a call of JAX or of optax, or a chain of calls that begins with one."""
+    """Whether an expression begins with a name that the script imports from JAX or optax."""
     return isinstance(node, ast.Call | ast.Attribute) and root_name(node) in _jax_names(code)
 
 
 def _jax_names(code: ScriptCode) -> set[str]:
-    """Return the names that the script imports from JAX."""
+    """Return the names that the script imports from JAX or optax."""
     found: set[str] = set()
     for node in code.statements:
         if isinstance(node, ast.Import):
@@ -275,11 +284,13 @@ def _jax_names(code: ScriptCode) -> set[str]:
     return found
 
 
-def _read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = ()) -> Iterator[str]:
-    """Yield the names that the statements read before they assign them, in order, except at the nodes `outside`."""
+def _names_read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = ()) -> Iterator[str]:
+    """Yield the names that statements read before they assign them, except at nodes `outside`."""
     assigned, seen = set(dir(builtins)), set[str]()
     for statement in block:
-        local = {name for node in ast.walk(statement) if isinstance(node, ast.comprehension) for name in _stored(node)}
+        local = {
+            name for node in ast.walk(statement) if isinstance(node, ast.comprehension) for name in _target_names(node)
+        }
         loaded = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
         loaded = [node for node in loaded if node not in outside]
         names = [node.id for node in sorted(loaded, key=lambda node: (node.lineno, node.col_offset))]
@@ -292,14 +303,15 @@ def _read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = ()) ->
         assigned |= stored_names(statement)
 
 
-def _stored(node: ast.comprehension) -> set[str]:
+def _target_names(node: ast.comprehension) -> set[str]:
     return names_in(node.target)
 
 
 def _names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:
-    """Return the names that the script reads outside of a block, and those that the block reads before it assigns them.
+    """Return the names whose values after a block are needed.
 
-    If the block also assigns a name of the second kind, the next step reads its value.
+    Code outside of the block reads these names; or the block itself reads them in the next step, before it assigns
+    them.
     """
     inside = {node for statement in block for node in ast.walk(statement)}
     scope = code.function_around(block[0]) or code.tree
@@ -311,11 +323,11 @@ def _names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:
     augmented = {
         root_name(node.target) for node in ast.walk(scope) if isinstance(node, ast.AugAssign) and node not in inside
     }
-    return read | augmented | set(_read_first(block))
+    return read | augmented | set(_names_read_first(block))
 
 
 def _jit_name(code: ScriptCode) -> tuple[str, list[str]]:
-    """Return how the script calls `jax.jit`, and the imports that it needs."""
+    """Return the name of `jax.jit` in the script, and the imports for this name."""
     if code.imports("jax"):
         return f"{code.module_alias('jax', 'jax')}.jit", []
     name = code.imported_name("jax", "jit")

@@ -1,4 +1,7 @@
-"""Edits for calls that join a list of NumPy arrays to an array of a framework, as in `jnp.stack(rows)`."""
+"""Edits that let NumPy, not a framework, join a list of NumPy arrays.
+
+The script has a call such as `jnp.stack(rows)`, which converts each array of the list on its own.
+"""
 
 import ast
 
@@ -8,21 +11,22 @@ from forebay.doctor.rules.input_edits import patch_statement
 
 __all__ = ["is_only_passed_on", "join_with_numpy"]
 
-# Functions of frameworks that join arrays. NumPy has functions of the same names, which do the same.
+# Functions of frameworks that join arrays. NumPy has equal functions with these names.
 _JOINS = frozenset({"column_stack", "concatenate", "dstack", "hstack", "stack", "vstack"})
 # Functions that make an array of a framework, and accept one array as well as a list.
 _CONVERSIONS = frozenset({"array", "as_tensor", "asarray", "constant", "convert_to_tensor", "device_put", "tensor"})
-# Last name of the module of a join -> its function that converts one array, if this is not `asarray`.
+# Name of a framework or of a module of it -> its function that converts one array. In others, this is `asarray`.
 _CONVERT = dict.fromkeys(("tf", "tensorflow", "ops"), "convert_to_tensor")
 _HOST_MODULES = frozenset({"np", "numpy", "onp"})
 _FACTS = frozenset({"shape", "dtype", "ndim", "size"})  # attributes that arrays of NumPy and of frameworks have
-_MAX_RETURNS = 3  # functions through which a result is followed
+_MAX_SCOPES = 3  # `is_only_passed_on` follows a result through so many scopes: that of the join, and its callers
 
 
 def join_with_numpy(code: ScriptCode, number: int, *, converts: bool) -> list[Edit]:
-    """Return the edits that join the arrays of a call with NumPy; empty if they do not apply.
+    """Return the edits that join the arrays of a call with NumPy.
 
-    With `converts`, the result becomes one array of the framework. Without it, the result remains a NumPy array.
+    With `converts`, the result becomes one array of the framework. Without it, the result remains a NumPy array. The
+    list is empty unless line `number` has exactly one call that joins a list.
     """
     statement = code.statement_at(number)
     call = _join_of(statement) if statement is not None else None
@@ -43,13 +47,13 @@ def join_with_numpy(code: ScriptCode, number: int, *, converts: bool) -> list[Ed
 
 
 def _converter(code: ScriptCode, call: ast.Call) -> str:
-    """Return the function that converts one array, from the module of a function that joins arrays."""
+    """Return the function that converts one array, from the module of a join."""
     module = call.func.value if isinstance(call.func, ast.Attribute) else call.func
     return f"{code.text(module)}.{_CONVERT.get(last_name(module), 'asarray')}"
 
 
 def _join_of(statement: ast.stmt) -> ast.Call | None:
-    """Return the only call of a statement that joins a list; None if there is none, or several."""
+    """Return the only call of a statement that joins a list; else None."""
     found = [node for node in own_nodes(statement) if isinstance(node, ast.Call) and _is_join(node)]
     return found[0] if len(found) == 1 else None
 
@@ -59,16 +63,16 @@ def _is_join(call: ast.Call) -> bool:
         return False
     name, data = last_name(call), call.args[0]
     is_list = isinstance(data, ast.ListComp | ast.List | ast.Tuple | ast.Name)
-    # Another keyword may not exist in NumPy, and NumPy may refuse the cast to a dtype.
+    # NumPy may not know another keyword than `axis`, and may refuse a cast to a `dtype`.
     is_plain = name in _CONVERSIONS or (name in _JOINS and all(keyword.arg == "axis" for keyword in call.keywords))
     return is_list and is_plain
 
 
 def is_only_passed_on(code: ScriptCode, number: int) -> bool:
-    """Whether the script only passes the result of a join to jitted functions, which accept NumPy arrays.
+    """Whether the script passes the result of a join to jitted functions only.
 
-    The result may go through `return` statements first. A keyword of the join, such as a dtype, may change the result,
-    so there must be none.
+    Functions of the script may return the result first. The join must have no keyword other than `axis`, because
+    another keyword, such as `dtype`, may change the result.
     """
     statement = code.statement_at(number)
     call = _join_of(statement) if statement is not None else None
@@ -78,11 +82,14 @@ def is_only_passed_on(code: ScriptCode, number: int) -> bool:
         return False
     if last_name(call) in _CONVERSIONS and len(call.args) > 1:
         return False
-    return _is_passed_on(code, statement.targets[0], _MAX_RETURNS)
+    return _is_passed_on(code, statement.targets[0], _MAX_SCOPES)
 
 
 def _is_passed_on(code: ScriptCode, target: ast.expr, depth: int) -> bool:
-    """Whether each use of a name in its function is an argument of such a call, or a returned value."""
+    """Whether each use of a name passes the value to a jitted function.
+
+    The function of the name may also return the value, if its callers pass it on. `depth` limits the chain of callers.
+    """
     if not isinstance(target, ast.Name) or not depth:
         return False
     scope = code.function_around(target)
@@ -92,13 +99,13 @@ def _is_passed_on(code: ScriptCode, target: ast.expr, depth: int) -> bool:
         if isinstance(node, ast.Name) and node.id == target.id and isinstance(node.ctx, ast.Load)
     ]
     own = [node for node in uses if code.function_around(node) is scope]
-    if any(_reaches(code, node, scope) for node in uses if node not in own):
+    if any(_may_be_variable_of(code, node, scope) for node in uses if node not in own):
         return False  # a nested function uses the name
     return bool(own) and all(_accepts_numpy(code, use, depth) for use in own)
 
 
-def _reaches(code: ScriptCode, use: ast.Name, scope: ast.AST | None) -> bool:
-    """Whether the use of a name in another function may be the variable of this scope."""
+def _may_be_variable_of(code: ScriptCode, use: ast.Name, scope: ast.AST | None) -> bool:
+    """Whether a name in another function may be the variable of `scope`."""
     function = code.function_around(use)
     if function is None or (scope is not None and scope not in code.ancestors(function)):
         return False
@@ -108,6 +115,7 @@ def _reaches(code: ScriptCode, use: ast.Name, scope: ast.AST | None) -> bool:
 
 
 def _accepts_numpy(code: ScriptCode, use: ast.Name, depth: int) -> bool:
+    """Whether the use of a name also works if its value is a NumPy array."""
     parent = code.parents[use]
     if isinstance(parent, ast.Attribute):
         return parent.attr in _FACTS
@@ -126,7 +134,7 @@ def _accepts_numpy(code: ScriptCode, use: ast.Name, depth: int) -> bool:
 
 
 def _is_result_passed_on(code: ScriptCode, call: ast.Call, position: int | None, depth: int) -> bool:
-    """Whether a call's result, or its element at `position`, is assigned to a name that is only passed on."""
+    """Whether the result of a call, or its element at `position`, is only passed on."""
     statement = code.parents[call]
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return False

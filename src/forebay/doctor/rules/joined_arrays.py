@@ -1,6 +1,7 @@
-"""The finding of `conversion_in_loop` for calls that join a list of NumPy arrays, such as `jnp.stack(rows)`.
+"""The finding about calls that join a list of NumPy arrays, such as `jnp.stack(rows)`.
 
-A framework converts each array of the list on its own, or each number of it. NumPy joins them in one pass.
+The rule `conversion_in_loop` reports it. A framework converts each array of the list, or even each number, on its own.
+NumPy joins the arrays in one pass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ _CODE = {
 
 
 def finding(view: CaptureView, sites: Sequence[CallSite]) -> Finding:
-    """Return one finding for these sites, most time first. Each of them joins NumPy arrays."""
+    """Return one finding about call sites that join NumPy arrays, most time first."""
     main, *others = sites
     fitted = [site for site in sites if _code(view, site, converts=True)]
     left = [location(view, site.line, site.api) for site in sites if fitted and site not in fitted]
@@ -53,7 +54,10 @@ def finding(view: CaptureView, sites: Sequence[CallSite]) -> Finding:
 
 
 def _cures(view: CaptureView, sites: Sequence[CallSite]) -> Iterator[Cure]:
-    """Yield the cures: leave the joined arrays to compiled functions where possible, or convert all of them."""
+    """Yield the cures: join the arrays with NumPy, then convert the results.
+
+    The first cure converts no result that the script only passes to compiled functions, which accept NumPy arrays.
+    """
     is_passed_on = [_is_passed_on(view, site) for site in sites]
     if any(is_passed_on):
         code = [_code(view, site, converts=not passed) for site, passed in zip(sites, is_passed_on, strict=True)]
@@ -72,7 +76,7 @@ def _code(view: CaptureView, site: CallSite, *, converts: bool) -> str:
 
 
 def _is_passed_on(view: CaptureView, site: CallSite) -> bool:
-    """Whether the script only passes the result to compiled functions, so that it may remain a NumPy array."""
+    """Whether the script passes the result of a call site only to compiled functions."""
     code = script_code(view, site.line)
     is_jax = feed_framework(view, site.api) == "jax"
     return (
@@ -81,7 +85,10 @@ def _is_passed_on(view: CaptureView, site: CallSite) -> bool:
 
 
 def _changes(view: CaptureView, sites: Sequence[CallSite], converts: Sequence[bool]) -> Changes:
-    """Return the changes of the timeline for all sites together: the best outcome of each, and the worst."""
+    """Return the best and the worst outcome of joining with NumPy at all call sites.
+
+    `converts` says for each call site whether the script then converts the result.
+    """
     outcomes = [
         join_with_numpy(view, site, pieces_per_call(site), converts=each)
         for site, each in zip(sites, converts, strict=True)

@@ -1,4 +1,4 @@
-"""The rule for short Keras steps with overhead: calling and feeding the training function.
+"""The rule for short Keras steps in which calling and feeding takes long.
 
 `Model.fit` on TensorFlow calls a compiled function in every step, reads its logs, and gets its batch from a `tf.data`
 pipeline that Keras builds. `steps_per_execution` makes several steps in one call. A feed replaces the pipeline.
@@ -22,18 +22,18 @@ __all__ = ["examine", "is_reported"]
 
 FIT = "Model.fit"  # API name of a step of Keras
 MAX_STEP_SECONDS = 10e-3  # in a longer step, the overhead of Keras is small
-# Shares of the step; a smaller overhead is not reported. With device records, the overhead is the time in which the
-# device does not compute. Without them, it is the time outside of the compiled function.
+# Shares of the step; the rule does not report a smaller overhead. With device records, the overhead is the time in
+# which the device does not compute. Without them, it is the time outside of the compiled function.
 MIN_DEVICE_SHARE = 0.4
 MIN_HOST_SHARE = 0.05
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield a finding if Keras runs short steps one by one, and calling them takes a reportable part of a step."""
+    """Yield a finding if Keras runs short steps one by one, with a large overhead."""
     if not is_reported(view):
         return
     if view.device is None and any(small_batch.examine(view)):
-        return  # `small_batch` reports these steps: in a larger batch, the rows share the cost of all operations
+        return  # `small_batch` reports these steps: in a larger batch, more rows share the overhead
     assert view.steps is not None
     overhead = _overhead_seconds(view)
     share = format_percent(overhead / view.step_seconds)
@@ -51,7 +51,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def is_reported(view: CaptureView) -> bool:
-    """Whether this rule explains the time of the steps."""
+    """Whether this rule explains the time of the steps, so that other rules do not."""
     if view.steps is None or view.steps.anchor[1] != FIT or view.step_seconds > MAX_STEP_SECONDS:
         return False
     is_tensorflow = view.capture.facts.get("keras_backend") == "tensorflow"
@@ -108,6 +108,6 @@ def _cures(view: CaptureView, overhead: float) -> Iterator[Cure]:
 
 
 def _array_input(view: CaptureView) -> CallSite | None:
-    """Return the site at which Keras takes batches from arrays; None if the input is something else."""
+    """Return the call site at which Keras takes batches from arrays; else None."""
     sites = view.sites_of(EventKind.INPUT)
     return next((site for site in sites if site.in_loop and "arrays" in site.values("loader")), None)
