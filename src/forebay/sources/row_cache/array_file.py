@@ -1,8 +1,8 @@
-"""One array in a file of a folder: a checksum, then the bytes of the array.
+"""One array in a file: a checksum, then the bytes of the array.
 
-A reader knows the dtype and the shape, so the file has no header, and nothing in it is parsed. The checksum also covers
-the name of the file. A writer renames a complete file, so a reader never finds a part of one. Files are opened as in
-the download cache (`objects/locked_files.py`).
+A reader knows the dtype and the shape, so the file has no header, and Forebay parses nothing in it. The checksum also
+covers the name of the file. A writer renames a temporary file when it is complete, so a reader never finds a part of a
+file. `open_safely` refuses symbolic links and files of other users.
 """
 
 import hashlib
@@ -24,17 +24,23 @@ _CHECKSUM_NBYTES = 32  # of SHA-256
 
 
 class DamagedArrayError(Exception):
-    """A file does not have the bytes that were written. The message says what differs."""
+    """Raised if a file lacks the bytes that were written. The message says what differs."""
 
 
 def check_folder(folder: Path) -> None:
-    """Create a folder, if necessary, that only this user can read. Raise OSError if no file can be written there."""
+    """Create a folder that only this user can read, unless it exists.
+
+    Raise OSError if this process cannot write files there.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(open_safely(folder / "lock", os.O_RDWR | os.O_CREAT))
 
 
 def read_array(path: Path, dtype: np.dtype[Any], shape: Sequence[int]) -> Array | None:
-    """Return the array of a file; None if there is no file. Raise DamagedArrayError if the file is damaged."""
+    """Return the array of a file, or None if there is no file.
+
+    Raise DamagedArrayError if the file is damaged.
+    """
     array = np.empty(shape, dtype.newbyteorder("<"))
     try:
         descriptor = open_safely(path, os.O_RDONLY)
@@ -53,9 +59,12 @@ def read_array(path: Path, dtype: np.dtype[Any], shape: Sequence[int]) -> Array 
 
 
 def write_array(path: Path, array: Array) -> None:
-    """Write an array to a file, or replace the file. Raise OSError if this fails; an old file then remains."""
+    """Write an array to a file, or replace the file.
+
+    If this raises OSError, an old file remains.
+    """
     stored = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    # Threads, and processes of other hosts with the same id, may write the same file at this time.
+    # Other threads, and processes of other hosts with the same process id, may write the same file now.
     temporary = path.with_suffix(f".part-{os.getpid()}-{secrets.token_hex(8)}")
     try:
         with os.fdopen(open_safely(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:

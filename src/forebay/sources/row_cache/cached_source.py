@@ -21,10 +21,11 @@ from forebay.sources.row_cache.stored_rows import StoredRows
 
 __all__ = ["CachedSource", "RowTransform", "TransformInto"]
 
-# Rows are computed in pieces whose temporary arrays have this number of bytes. With smaller pieces, decoder threads
-# would often wait for the last image of a piece.
+# A gather computes rows in pieces whose temporary arrays have at most this number of bytes. With smaller pieces,
+# decoder threads would often wait for the last image of a piece.
 PIECE_NBYTES = 16 << 20
-# Longer comparisons of functions, which read large arrays, take at most this share of the time.
+# A check whether the user's functions have changed may read large arrays. A check that takes longer than these seconds
+# is repeated so rarely that checks take at most this share of the time.
 CHEAP_CHECK_SECONDS, MAX_CHECK_SHARE = 2e-3, 0.05
 
 # Transforms the leaves of rows, and writes the results to arrays.
@@ -33,7 +34,7 @@ TransformInto: TypeAlias = Callable[[list[Array], Sequence[Array]], None]
 
 @dataclass(frozen=True, slots=True)
 class RowTransform:
-    """How cached rows follow from the rows of a source."""
+    """How the rows of a source become cached rows."""
 
     specs: tuple[ArraySpec, ...]  # of the cached rows
     structure: Structure
@@ -42,7 +43,7 @@ class RowTransform:
 
 
 class CheckedKey(Protocol):
-    """The key of stored rows. It is compared again, because functions and data may change after `cache()`."""
+    """The cache key. It can compare functions and data, which may change after `cache()`."""
 
     def check_data(self) -> None:
         """Raise PipelineError if the data have changed."""
@@ -52,9 +53,10 @@ class CheckedKey(Protocol):
 
 
 class CachedSource(AbstractSource):
-    """Rows of another source after transforms. A row is computed when it is first gathered.
+    """Rows of an inner source after transforms. The first gather of a row computes it.
 
-    Rows that `StoredRows` never stores are computed each time. Rows that the source cannot read are not stored.
+    `StoredRows` stores a fixed set of rows; each gather of another row computes it again. Rows that the inner source
+    cannot read are not stored.
     """
 
     can_prefetch = True
@@ -68,7 +70,7 @@ class CachedSource(AbstractSource):
         used_rows: int,
         key: CheckedKey | None = None,
     ) -> None:
-        """`used_rows` is the number of different rows that the pipeline uses. Rows in RAM have no key."""
+        """`used_rows` counts the different rows that the pipeline uses. RAM needs no `key`."""
         self._inner, self._store, self._transform, self._used_rows = inner, store, transform.apply, used_rows
         self._calls_user_code = calls_user_code = transform.calls_user_code
         self._key, self._is_key_checked, self._key_lock = key, False, threading.Lock()
@@ -82,12 +84,13 @@ class CachedSource(AbstractSource):
         self.immutable = inner.immutable and not calls_user_code and store.capacity < used_rows
         self.row_by_row = inner.row_by_row or calls_user_code
         self.decodes_rows = inner.decodes_rows and not calls_user_code
-        # Keep the shuffle blocks of a complete cache, because the order of `shuffle()` must not depend on what is
-        # cached.
+        # Keep the shuffle blocks of the inner source even if the cache is complete, because the order of `shuffle()`
+        # must not depend on what is cached.
         self.shuffle_blocks, self.chunk_policy = inner.shuffle_blocks, inner.chunk_policy
         self.decompressed_nbytes = inner.decompressed_nbytes
         self.scratch_row_nbytes = inner.scratch_row_nbytes + self._temporary_row_nbytes()
-        # No pieces: an inner source that prefetches finds prefetched rows only by the row numbers of a whole group.
+        # An inner source that prefetches finds prefetched rows only by the row numbers of a whole group. So a piece is
+        # a whole group.
         self._piece_rows = 1 << 62
         if not inner.can_prefetch:
             self._piece_rows = max(1, PIECE_NBYTES // max(1, self.scratch_row_nbytes))
@@ -100,7 +103,7 @@ class CachedSource(AbstractSource):
         """Return the bytes of temporary arrays for each row.
 
         With a transform, these are the row before the transform, its result, and a copy of the result. If some rows may
-        be unreadable, the others are copied before the transform, and have their own array of results.
+        be unreadable, the readable rows are copied before the transform, and have their own array of results.
         """
         output_nbytes = sum(spec.nbytes for spec in self.specs)
         copies = 1 if self.error_limit is None else 2
@@ -150,11 +153,11 @@ class CachedSource(AbstractSource):
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         if self._transform is None and not self.is_complete:
-            return self._inner.gather_leaves(leaves, rows)  # the source may read only these leaves
+            return self._inner.gather_leaves(leaves, rows)  # the inner source may read only these leaves
         return super().gather_leaves(leaves, rows)
 
     def _gather_piece(self, numbers: Array, is_stored: Array, out: Sequence[Array]) -> list[SkippedRow]:
-        """Gather stored rows and compute the others, then copy both to their places. Return the unreadable rows."""
+        """Gather the stored rows and compute the others. Return the unreadable rows."""
         if not is_stored.any():
             return self._compute(numbers, out)
         failed = list[SkippedRow]()
@@ -178,7 +181,7 @@ class CachedSource(AbstractSource):
         if len(numbers) == 0:
             return []
         self._check_key()
-        with _equal_rows():
+        with _explain_unequal_rows():
             leaves = out if self._transform is None else [spec.empty(len(numbers)) for spec in self._inner.specs]
             failed = gather_readable(self._inner, rows, leaves)
             if failed:
@@ -192,7 +195,10 @@ class CachedSource(AbstractSource):
     def _compute_readable(
         self, numbers: Array, leaves: Sequence[Array], out: Sequence[Array], failed: list[int]
     ) -> None:
-        """Compute and store all but the failed rows. Maps must not see the values of failed rows."""
+        """Compute and store all rows except the `failed` ones.
+
+        Maps must not see the values of failed rows.
+        """
         self._unreadable.update(numbers[failed].tolist())
         readable = np.delete(np.arange(len(numbers)), failed)
         results = [leaf[readable] for leaf in leaves]
@@ -204,7 +210,7 @@ class CachedSource(AbstractSource):
         self._put(numbers[readable], results)
 
     def _check_key(self) -> None:
-        """Before this process computes its first row, check that the data are those of the key."""
+        """Check once, before this process computes rows, that the data match the key."""
         if self._key is None or self._is_key_checked:
             return
         with self._key_lock:
@@ -213,7 +219,7 @@ class CachedSource(AbstractSource):
                 self._is_key_checked = True
 
     def _put(self, numbers: Array, leaves: Sequence[Array]) -> None:
-        """Store rows, unless a function has changed while it computed them."""
+        """Store rows. Sometimes check first that no function has changed since `cache()`."""
         started_at, is_last = time.monotonic(), self._store.count + len(numbers) >= self._store.capacity
         if self._key is not None and (is_last or started_at >= self._next_function_check):
             self._key.check_functions()
@@ -222,7 +228,10 @@ class CachedSource(AbstractSource):
         self._store.put(numbers, leaves)
 
     def _notice_completion(self) -> None:
-        """If all rows are stored, behave like arrays in memory. A feed then makes a new plan for the next epoch."""
+        """Behave like arrays in memory once all rows are stored.
+
+        A feed then makes a new plan for the next epoch.
+        """
         if self.is_complete and self._plan_version == 0:
             self.immutable, self.row_by_row, self.decodes_rows = True, False, False
             self.scratch_row_nbytes = 0
@@ -241,10 +250,10 @@ class CachedSource(AbstractSource):
         return reads
 
     def _find_stored(self, rows: Rows, numbers: Array) -> Array:
-        """Return which rows to read from the cache. The others are read from the inner source.
+        """Return which rows to read from the cache instead of the inner source.
 
-        An inner source finds prefetched rows by their row numbers. So read the rows that were planned, even if some of
-        them are stored by now.
+        An inner source finds prefetched rows by the row numbers of a group. So read the planned rows from it, even if
+        some of them are stored by now.
         """
         for reads in self._planned_reads:
             is_stored = reads.take(rows, numbers)
@@ -296,7 +305,7 @@ class CachedSource(AbstractSource):
         self._store.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the cache as if it had no rows. The other process fills it again, or reads it from the disk."""
+        """Pickle the cache without rows. The copy computes them, or reads them from disk."""
         make = partial(CachedSource, used_rows=self._used_rows, key=self._key)
         transform = RowTransform(tuple(self.specs), self.structure, self._transform, self._calls_user_code)
         state = {"identify": self.identify, "cached_transforms": self.cached_transforms}
@@ -304,8 +313,8 @@ class CachedSource(AbstractSource):
 
 
 @contextmanager
-def _equal_rows() -> Iterator[None]:
-    """Replace the advice in the SpecError for rows of different shape or dtype by advice for `cache()`."""
+def _explain_unequal_rows() -> Iterator[None]:
+    """Replace the advice in a SpecError about unequal rows by advice for `cache()`."""
     try:
         yield
     except SpecError as error:

@@ -1,16 +1,16 @@
-"""Rows of a cache in a folder that several processes fill and read at the same time.
+"""Rows of a cache in a folder that several processes fill and read together.
 
 A cache has three files, whose names begin with its key:
 
     KEY.json    the header: format, key, rows, and the spec of each field
-    KEY.rows    the bytes of all rows, field after field. It has its full length from the start, with holes
-    KEY.checks  a CRC-32 for each row. 0 means that the row is not stored. The part for rows within the budget has no
-                holes
+    KEY.rows    the bytes of all rows, field after field. It has its full length from the start, with holes (parts of a
+                sparse file without disk space)
+    KEY.checks  a CRC-32 for each row, or 0 if the row is not stored. Its part for rows within the budget has no holes
 
 A process writes the bytes of a row, and then its checksum. So a process that ends early leaves complete rows only. Two
 processes may write the same row; both write the same bytes. After a loss of power, the disk may have the checksum
 without the bytes. Therefore each process compares the checksum when it reads a row for the first time, and treats a row
-with another checksum as missing. Files are opened as in the download cache (`objects/locked_files.py`).
+with another checksum as missing. `open_safely` refuses symbolic links and files of other users.
 """
 
 import errno
@@ -39,9 +39,11 @@ from forebay.sources.row_cache.stored_rows import StoredRows
 __all__ = ["DiskRows", "DiskRowsLayout"]
 
 FORMAT = 1  # increase it if a decoder or transform of Forebay returns other values for the same arguments
-_PAGE_NBYTES = 4096  # each field begins at a multiple of this: it has its own memory pages, so Forebay can page-lock it
+_PAGE_NBYTES = (
+    4096  # bytes; a field begins at a multiple of this: it shares no memory page, so Forebay can page-lock it
+)
 _CHECK = np.dtype("<u4")
-_MISSING = 0  # a checksum of 0 is stored as 1
+_MISSING = 0  # in KEY.checks, if a row is not stored; so a CRC-32 of 0 is stored as 1
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class DiskRowsLayout:
     key: str  # hexadecimal
     specs: tuple[ArraySpec, ...]
     names: tuple[str, ...]  # of the fields
-    rows: int  # of the source
+    rows: int  # number of rows of the source
 
     @property
     def header(self) -> bytes:
@@ -67,7 +69,7 @@ class DiskRowsLayout:
 
     @property
     def offsets(self) -> list[int]:
-        """The first byte of each field, and the length of the file."""
+        """The first byte of each field in KEY.rows, and the length of this file."""
         offsets = [0]
         for spec in self.specs:
             offsets.append(offsets[-1] + align(spec.nbytes * self.rows, _PAGE_NBYTES))
@@ -81,7 +83,7 @@ class DiskRows(StoredRows):
     """Rows in the files of a cache folder. They stay when the process ends."""
 
     def __init__(self, layout: DiskRowsLayout, stop: int, capacity: int) -> None:
-        """Store rows with a number below `stop`; the pipeline uses `capacity` of them.
+        """Store rows with numbers below `stop`, of which the pipeline uses `capacity` rows.
 
         Raise SourceError if the folder or a file cannot be used.
         """
@@ -112,7 +114,7 @@ class DiskRows(StoredRows):
         lock = open_safely(layout.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             wait_for_lock(lock)
-            is_new = self._check_header()
+            is_new = self._lacks_header()
             lengths = {"rows": layout.offsets[-1], "checks": layout.rows * _CHECK.itemsize}
             self._rows_file = self._open_file("rows", lengths["rows"], is_new=is_new)
             self._checks_file = self._open_file("checks", lengths["checks"], is_new=is_new)
@@ -129,8 +131,11 @@ class DiskRows(StoredRows):
         ]
         self._gathers: list[GatherFunction] = [make_gather(array) for array in self._arrays]
 
-    def _check_header(self) -> bool:
-        """Return whether there is no header. Raise SourceError if it differs from the header of this cache."""
+    def _lacks_header(self) -> bool:
+        """Return whether the cache is new, because it has no header.
+
+        Raise SourceError if the header has other content than this process would write.
+        """
         path, expected = self._layout.path("json"), self._layout.header
         try:
             descriptor = open_safely(path, os.O_RDONLY)
@@ -142,10 +147,10 @@ class DiskRows(StoredRows):
         return False
 
     def _publish_header(self) -> None:
-        """Write the header under another name, then rename it, so that no process reads a part of it."""
+        """Write a temporary file and rename it, so that no process reads half a header."""
         temporary = self._layout.path("json.part")
         with os.fdopen(_open_to_write(temporary, os.O_CREAT), "r+b") as file:
-            file.truncate(0)  # a process that died here may have left content
+            file.truncate(0)  # a process that died in this method may have left content
             file.write(self._layout.header)
             file.flush()
             os.fsync(file.fileno())
@@ -156,7 +161,7 @@ class DiskRows(StoredRows):
         descriptor = _open_to_write(path, os.O_CREAT if is_new else 0)
         self._descriptors.append(descriptor)
         if is_new:
-            os.ftruncate(descriptor, 0)  # without a header, a process that died during `_open` left the content
+            os.ftruncate(descriptor, 0)  # a process that died before it wrote the header left the content
             os.ftruncate(descriptor, max(1, nbytes))  # an empty file cannot be mapped
         found_nbytes = os.fstat(descriptor).st_size
         if found_nbytes != max(1, nbytes):
@@ -239,7 +244,7 @@ class DiskRows(StoredRows):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the files: the process that unpickles the cache opens them again."""
+        """Return the state without the files. The process that unpickles it opens them again."""
         return {name: getattr(self, name) for name in ("_layout", "_stop", "capacity", "place")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -248,7 +253,10 @@ class DiskRows(StoredRows):
 
 
 def _open_to_write(path: Path, flags: int) -> int:
-    """Open a file, and raise OSError if it has several hard links: one of them could be any file of this user."""
+    """Open a file for writing. Raise OSError if it has several hard links.
+
+    Through such a link, Forebay could overwrite any file of this user.
+    """
     descriptor = open_safely(path, os.O_RDWR | flags)
     if os.fstat(descriptor).st_nlink != 1:
         os.close(descriptor)
@@ -262,8 +270,11 @@ def _close_files(descriptors: list[int]) -> None:
 
 
 def _fill_holes(descriptor: int, nbytes: int) -> None:
-    """Reserve space at the start of a file: reading a hole of a mapped file ends the process if its tmpfs is full."""
-    if hasattr(os, "posix_fallocate"):  # systems without it have no tmpfs
+    """Reserve disk space for the first `nbytes` bytes of a file.
+
+    If a tmpfs is full, reading a hole of a mapped file ends the process.
+    """
+    if hasattr(os, "posix_fallocate"):  # systems without this function have no tmpfs
         os.posix_fallocate(descriptor, 0, max(1, nbytes))
 
 

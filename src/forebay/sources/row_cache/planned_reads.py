@@ -19,12 +19,12 @@ __all__ = ["PlannedReads"]
 
 
 class PlannedReads:
-    """The rows of upcoming groups that the inner source was told to prefetch. `close()` ends the prefetch."""
+    """The rows of upcoming groups that the inner source prefetches, until `close()`."""
 
     def __init__(self, store: StoredRows, rows: int, *, keeps_slices: bool) -> None:
         """`rows` is the length of the source.
 
-        `keeps_slices` says whether a gather of a slice reads the same slice from the inner source.
+        `keeps_slices` tells whether a gather of a slice without stored rows passes the slice to the inner source.
         """
         self._store, self._rows, self._keeps_slices = store, rows, keeps_slices
         self._groups: GroupItems[tuple[Array, Array]] = GroupItems()  # row numbers, and whether each row was stored
@@ -33,7 +33,10 @@ class PlannedReads:
         self.is_closed = False
 
     def plan(self, upcoming: Iterator[Rows]) -> Iterator[Rows]:
-        """Yield the rows of each group that are not stored. A thread of the inner source runs this."""
+        """Yield the rows of each upcoming group that are not stored.
+
+        A thread of the inner source runs this generator.
+        """
         passed_rows = 0  # rows since the last group with a missing row
         for rows in upcoming:
             numbers = row_array(rows)
@@ -49,10 +52,13 @@ class PlannedReads:
             yield rows if self._keeps_slices and not is_stored.any() else numbers[~is_stored]
 
     def take(self, rows: Rows, numbers: Array) -> Array | None:
-        """Return which rows of a group were stored when it was planned; None if it was not planned."""
+        """Return which rows of a group were stored when the group was planned.
+
+        Return None if the group was not planned.
+        """
         with self._lock:
             planned = self._groups.pop(group_key(rows)) if self._groups and len(numbers) else None
-        if planned is None or not np.array_equal(planned[0], numbers):  # other groups may have the same key
+        if planned is None or not np.array_equal(planned[0], numbers):  # several groups may have the same key
             return None
         return planned[1]
 

@@ -1,4 +1,4 @@
-"""`StoredRows`, the interface of the storage of a row cache, and `RamRows`, which stores rows in RAM."""
+"""The storage of a row cache: the interface `StoredRows`, and `RamRows` in RAM."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ __all__ = ["RamRows", "StoredRows"]
 
 
 class StoredRows(ABC):
-    """Rows by row number. Several threads call all methods at the same time.
+    """Rows by row number. Several threads may call the methods at the same time.
 
     Only a fixed set of rows is ever stored: the first `capacity` of the rows that the pipeline uses. The set does not
     depend on the order in which rows arrive.
@@ -44,11 +44,11 @@ class StoredRows(ABC):
         """Store rows. Leave out rows that may not be stored or are stored already."""
 
     def memory(self) -> Sequence[MemoryRegion]:
-        """Return the memory of all rows of the source, or an empty list if some are not stored."""
+        """Return the memory of the rows; empty unless all rows of the source are stored."""
         return []
 
     def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
-        """Return the memory extents of all rows of the source, or an empty list if some are not stored."""
+        """Return the memory extents of each leaf; empty unless all rows are stored."""
         return []
 
     def close(self) -> None:
@@ -57,17 +57,23 @@ class StoredRows(ABC):
 
 
 class RamRows(StoredRows):
-    """Rows in arrays. The first `put` allocates them; the system provides the memory as rows arrive."""
+    """Rows in arrays, which the first `put` allocates.
+
+    The operating system provides memory for a page when a row is first written to it.
+    """
 
     def __init__(self, specs: Sequence[ArraySpec], rows: int, used: Array | None, capacity: int) -> None:
-        """Store up to `capacity` of the `used` rows, which are sorted; None stands for all `rows` of the source."""
+        """Store the first `capacity` of the `used` rows.
+
+        `used` has the sorted row numbers that the pipeline uses; None stands for all `rows` of the source.
+        """
         self._specs, self._rows, self._used, self.capacity = tuple(specs), rows, used, capacity
         self.place = "in RAM"
         self._begin()
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._is_stored = np.zeros(self.capacity + 1, bool)  # the last entry stands for all rows that have no index
+        self._is_stored = np.zeros(self.capacity + 1, bool)  # the last entry stands for all rows that are never stored
         self._count = 0
         self._arrays: list[Array] = []
         self._gathers: list[GatherFunction] = []
@@ -110,10 +116,10 @@ class RamRows(StoredRows):
         return self._used is None and self._count == self._rows
 
     def _indices_of(self, numbers: Array) -> Array:
-        """Return the index of each row in the arrays; `capacity` if the row is never stored."""
+        """Return the index of each row in the arrays; `capacity` if never stored."""
         if self._used is None:
             return np.minimum(numbers, self.capacity)
-        # A search, because a table of all rows of the source could take more memory than the cached rows.
+        # Search, because a table with all rows of the source could take more memory than the cached rows.
         indices = np.searchsorted(self._used[: self.capacity], numbers)
         return np.where(self._used[np.minimum(indices, self.capacity - 1)] == numbers, indices, self.capacity)
 

@@ -66,7 +66,7 @@ class BatchStream(PipelineInput):
                 "the loader is an iterator and was already read: it has only one epoch. "
                 "Pass the iterable itself, or a function that makes a new iterator."
             )
-        # Loaders of frameworks may be iterable and callable. Then iterate them; do not call them.
+        # Iterate a loader that is both iterable and callable, as some loaders of frameworks are; do not call it.
         iterator = iter(self._loader if hasattr(self._loader, "__iter__") else self._loader())
         self._is_consumed = iterator is self._loader
         return iterator
@@ -88,7 +88,7 @@ _END = object()
 class BatchReader:
     """One pass over the batches of a loader.
 
-    `batches` yields all batches of the pass. `iterator` is the iterator of the loader, to close it.
+    `batches` yields all batches of the pass. `close()` closes `iterator`, the iterator of the loader.
     """
 
     def __init__(self, stream: BatchStream, batches: Iterator[Tree], iterator: Iterator[Tree]) -> None:
@@ -154,7 +154,7 @@ class BatchReader:
 def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
     """Return the leaves of a batch as arrays, and the structure.
 
-    Raise SpecError if the arrays differ in their number of rows, or if one is a single value.
+    Raise SpecError if the arrays differ in their number of rows, or if an array has no axis of rows.
     """
     leaves, structure = flatten(tree)
     arrays = [_as_numpy(leaf) for leaf in leaves]

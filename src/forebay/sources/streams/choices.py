@@ -13,7 +13,7 @@ from forebay.sources.streams.wrapping import ReplayingReader, WrappingStream
 
 __all__ = ["FilteredStream", "SkippedStream", "TakenStream"]
 
-_MAX_SAMPLE_ROWS = 1 << 16  # most rows in which `FilteredStream.sample` searches; it holds them in memory
+_MAX_SAMPLE_ROWS = 1 << 16  # rows that `FilteredStream.sample` searches at most, because it holds them in memory
 
 
 class TakenStream(WrappingStream):
@@ -62,7 +62,7 @@ class FilteredStream(WrappingStream):
         self.row_filter = row_filter
 
     def sample(self, rows: int) -> list[list[Array]]:
-        """Return the first rows that the filter keeps. Search the first `_MAX_SAMPLE_ROWS` rows at most."""
+        """Return the first rows that the filter keeps. Search at most `_MAX_SAMPLE_ROWS` rows."""
         searched_rows = rows
         while True:
             found = self.inner.sample(searched_rows)
@@ -74,7 +74,7 @@ class FilteredStream(WrappingStream):
             if is_end:
                 raise SourceError(
                     f"{self.row_filter} kept none of the first {len(found)} rows of the stream, so Forebay cannot "
-                    "infer the results of the map after it. Check the filter, or apply it in the generator."
+                    "infer the specs after the next map. Check the filter, or apply it in the generator."
                 )
             searched_rows = min(2 * searched_rows, max(rows, _MAX_SAMPLE_ROWS))
 
@@ -86,7 +86,7 @@ class FilteredStream(WrappingStream):
 
 
 class _TakenReader(ReplayingReader):
-    """Reads at most `count` rows of another reader."""
+    """Reads at most `count` rows of the inner reader."""
 
     def __init__(self, inner: StreamReader, count: int, specs: Sequence[ArraySpec]) -> None:
         self._inner, self._rows_left, self.specs = inner, count, specs
@@ -102,7 +102,7 @@ class _TakenReader(ReplayingReader):
 
 
 class _SkippedReader:
-    """Skips the first `count` rows of another reader when it is first used."""
+    """Skips the first `count` rows of the inner reader when it is first used."""
 
     def __init__(self, inner: StreamReader, count: int) -> None:
         self._inner, self._rows_to_skip = inner, count
@@ -128,9 +128,10 @@ class _SkippedReader:
 
 
 class _FilteredReader(ReplayingReader):
-    """Reads the rows of another reader that the filter keeps.
+    """Reads the rows of the inner reader that the filter keeps.
 
-    It reads only as many rows as it still needs, so the state of the other reader is exact.
+    It never requests more rows from the inner reader than it still needs. So the inner reader's state never skips a row
+    that the filter keeps and that was not returned yet.
     """
 
     def __init__(self, inner: StreamReader, row_filter: RowFilter, specs: Sequence[ArraySpec]) -> None:

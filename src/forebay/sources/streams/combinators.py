@@ -13,11 +13,11 @@ from forebay.sources.streams.wrapping import ReplayingReader, WrappingStream, em
 
 __all__ = ["RepeatedStream", "ShuffledStream", "is_repeated_without_end", "window_nbytes_of"]
 
-_MAX_DRAWN_ROWS = 256  # most rows per draw from the window; a larger number takes less time per row, but more memory
+_MAX_DRAWN_ROWS = 256  # rows that one draw takes at most; more rows need less time per row, but more memory
 
 
 class RepeatedStream(WrappingStream):
-    """`count` passes over a stream; endless if `count` is None."""
+    """The rows of `count` passes over a stream; endless if `count` is None."""
 
     def __init__(self, inner: AbstractStream, count: int | None) -> None:
         super().__init__(inner)
@@ -56,7 +56,10 @@ class ShuffledStream(WrappingStream):
 
 
 def is_repeated_without_end(stream: Any) -> bool:
-    """Return whether a stream has a `RepeatedStream` without a count, and nothing that ends it."""
+    """Return whether a stream repeats without end.
+
+    It does if it contains a `RepeatedStream` without a count, unless a stream that wraps the repeated one ends early.
+    """
     while isinstance(stream, WrappingStream) and not stream.ends_early:
         if isinstance(stream, RepeatedStream) and stream.count is None:
             return True
@@ -65,7 +68,7 @@ def is_repeated_without_end(stream: Any) -> bool:
 
 
 def window_nbytes_of(stream: AbstractStream | None) -> int:
-    """Return the size in bytes of all shuffle windows of a stream."""
+    """Return the bytes of the shuffle windows in a stream and its wrapped streams."""
     nbytes = 0
     while stream is not None:
         nbytes += stream.window_nbytes if isinstance(stream, ShuffledStream) else 0
@@ -74,7 +77,7 @@ def window_nbytes_of(stream: AbstractStream | None) -> int:
 
 
 class _RepeatedReader(ReplayingReader):
-    """Starts the stream again after each pass, with the next epoch number."""
+    """Starts the wrapped stream again after each pass, with the next epoch number."""
 
     def __init__(self, stream: RepeatedStream, epoch: int) -> None:
         self._stream, self._epoch, self.specs = stream, epoch, stream.specs
@@ -139,7 +142,7 @@ class _ShuffledReader(ReplayingReader):
         return rows_done
 
     def _draw_from_window(self) -> bool:
-        """Move random rows from the window to `_drawn`, and refill the window from the stream.
+        """Move random rows from the window to `_drawn`, and refill the window.
 
         Return False if the window is empty.
         """
@@ -176,7 +179,7 @@ class _ShuffledReader(ReplayingReader):
         return chosen
 
     def _remove_rows(self, positions: np.ndarray[Any, np.dtype[np.intp]]) -> None:
-        """Remove rows from the window that no new row replaced, because the stream has ended."""
+        """Remove the rows at `positions` from the window, because the stream has ended."""
         if positions.size == 0:
             return
         keep = np.ones(self._window_count, dtype=bool)

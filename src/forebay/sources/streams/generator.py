@@ -16,11 +16,11 @@ __all__ = ["GeneratorReader", "RowStream"]
 
 
 class RowStream(AbstractStream):
-    """A stream that calls `make()` for each pass and yields the returned rows.
+    """A stream that calls `make()` for each pass, and iterates the result.
 
-    If the iterator has `state_dict` and `load_state_dict`, a resumed feed uses them. Otherwise the feed starts a new
-    pass and discards the rows that it delivered before. Without a spec, the stream infers the spec from the first row.
-    The next pass still yields that row.
+    If the iterator of the result has `state_dict` and `load_state_dict`, a resumed feed uses them. Otherwise the feed
+    starts a new pass and discards the rows that it delivered before. Without a spec, the stream infers the spec from
+    the first row. The next pass still yields that row.
     """
 
     def __init__(self, make: Callable[[], Iterable[Tree]], spec: Tree | None) -> None:
@@ -82,11 +82,11 @@ class RowStream(AbstractStream):
     def with_ragged_specs(self, specs: Sequence[ArraySpec] | None = None) -> "RowStream":
         """Return a copy of the stream for rows that differ in shape.
 
-        `specs` are the specs of ragged rows. Without `specs`, the copy is for rows that are padded: an inferred spec
+        `specs` are the specs of ragged rows. Without `specs`, the copy is for rows that Forebay pads: an inferred spec
         then allows any length in each axis, and a spec from the user stays unchanged.
         """
         ragged = copy.copy(self)
-        self._peeked_pass = None  # only the copy may yield these rows, because both streams share the iterator
+        self._peeked_pass = None  # only the copy may yield the peeked rows, because both streams share the iterator
         if specs is not None:
             ragged.specs = tuple(specs)
         elif self._has_inferred_spec:
@@ -96,7 +96,7 @@ class RowStream(AbstractStream):
     def _peek(self, count: int) -> list[Tree]:
         """Return copies of the first rows of the next pass, which still yields these rows."""
         iterator, rows = self._peeked_pass or (self._make_iterator(), [])
-        # Copy the rows, because a generator may reuse one array for all of them.
+        # Copy the rows, because a generator may reuse one array for all rows.
         rows = [*rows, *(_copy_row(row) for row in islice(iterator, max(0, count - len(rows))))]
         self._peeked_pass = (iterator, rows)
         return rows[:count]

@@ -15,11 +15,11 @@ _SKIP_ROWS = 1024  # rows that `skip` reads at a time; a larger number makes few
 class WrappingStream(AbstractStream):
     """A stream with the specs and the sample of the stream that it wraps.
 
-    Most streams ignore the `state` of `start`, because their readers have no state (see `ReplayingReader`).
+    Most subclasses ignore the `state` of `start`, because their readers have no state (see `ReplayingReader`).
     """
 
     inner: AbstractStream
-    ends_early = False  # whether it ends after a number of rows, also if `inner` does not end
+    ends_early = False  # whether this stream ends after a number of rows, even if `inner` is endless
 
     def __init__(self, inner: AbstractStream) -> None:
         self.inner, self.specs, self.structure = inner, inner.specs, inner.structure
@@ -32,7 +32,7 @@ class WrappingStream(AbstractStream):
 
 
 class ReplayingReader(ABC):
-    """A reader without state. A resumed feed starts a new reader and calls `skip`."""
+    """A reader without state: a resumed feed starts a new reader and calls `skip`."""
 
     specs: Sequence[ArraySpec]
 
