@@ -1,1 +1,1 @@
-"""Predictions of the step time: a cure changes the recorded timeline, which is then simulated."""
+"""Predictions of the step time: simulations of the recorded timeline with a cure."""

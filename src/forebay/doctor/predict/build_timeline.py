@@ -23,8 +23,8 @@ from forebay.doctor.predict.timeline import DeviceEngine, DeviceOperation, HostA
 
 __all__ = ["background_seconds", "build_timeline", "select_typical_steps"]
 
-MAX_OPERATIONS = 10_000  # per timeline; this limits the number of steps, so that a simulation is fast
-MAX_DEVIATION = 0.3  # share of the median step time; a typical step differs from the median by at most this
+MAX_OPERATIONS = 10_000  # per timeline; limits the number of its steps, so that a simulation is fast
+MAX_DEVIATION = 0.3  # share of the median step time; a typical step differs from the median by at most this share
 COPY_CALL_SECONDS = 3e-6  # host time to queue a copy, before the call waits for the copy
 PREPARATION_STREAM = -2  # simulated stream for the preparation of data before its upload
 
@@ -49,8 +49,8 @@ def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
     """Return start and end of recorded steps with typical length, in nanoseconds.
 
     If fewer than half of all steps are typical, the result also has complete steps of other lengths. MAX_OPERATIONS
-    limits the number of steps, but to no fewer than two. If the device lags behind the host, it has not executed all
-    recorded steps. Then the result has at most as many steps as the device executed.
+    limits the number of steps, but two steps are always allowed. If the device lags behind, the result has at most as
+    many steps as the device executed.
     """
     steps = [*pairwise(device_view.edges.tolist())]
     whole = [step for step, is_whole in zip(steps, device_view.is_whole_step, strict=True) if is_whole]
@@ -80,10 +80,10 @@ def _device_timeline(device_view: DeviceView) -> Timeline:
 
 
 def _matching_operations(device_view: DeviceView, loop_calls: LoopCalls, numbers: dict[int, int]) -> dict[int, int]:
-    """Map operations of omitted steps to the matching operations of the timeline.
+    """Return index -> number of the matching operation, for operations of omitted steps.
 
-    The match is in the previous step of the timeline, at the same position before the end of the step. The simulation
-    repeats the timeline, so the last step precedes the first.
+    The matching operation is in the previous step of the timeline, at the same position counted from the end of the
+    step. The simulation repeats the timeline, so the last step precedes the first.
     """
     step_of = np.searchsorted(device_view.edges, loop_calls.queue_times, "right") - 1
     order = np.lexsort((device_view.operations["start"], loop_calls.queue_times))
@@ -103,7 +103,7 @@ def _matching_operations(device_view: DeviceView, loop_calls: LoopCalls, numbers
 def _host_timeline(view: CaptureView) -> Timeline:
     """Build a timeline without a device, scaled to the unprofiled step time.
 
-    The timeline has all steps, also long ones, so that rare calls keep their share of the time.
+    The timeline has all steps, including long steps, so that rare calls keep their share of the time.
     """
     assert view.steps is not None
     mean_seconds = (view.steps.end - view.steps.start) / 1e9 / len(view.steps)
@@ -118,9 +118,10 @@ def _host_timeline(view: CaptureView) -> Timeline:
 
 
 def background_seconds(view: CaptureView) -> float:
-    """Return the seconds per profiled step in which another thread makes batches; 0.0 if none does.
+    """Return the seconds per profiled step in which other threads make batches.
 
-    Time in which several threads make batches counts once. A loader may start another thread in each epoch.
+    Time in which several threads make batches counts once. They may be one producer, because a loader may start a new
+    thread in each epoch. Without such a thread, return 0.0.
     """
     steps = view.steps
     if steps is None:
@@ -136,9 +137,9 @@ def _actions(
     loop_calls: LoopCalls,
     numbers: dict[int, int],
 ) -> Iterator[HostAction]:
-    """Split the host intervals of a step at the start and end of each call.
+    """Yield the actions of a step: its host intervals, split at its CUDA calls.
 
-    The calls of this step are removed from `remaining_calls`.
+    This removes the calls of the step from `remaining_calls`.
     """
     for interval in intervals:
         now = interval.start
@@ -155,7 +156,7 @@ def _actions(
 def _call_actions(
     call: CudaCall, loop_calls: LoopCalls, interval: HostInterval, numbers: dict[int, int]
 ) -> Iterator[HostAction]:
-    """Yield the actions of a call: it queues operations first, and then may wait."""
+    """Yield the actions of a call, which first queues operations, and then may wait."""
     own_seconds = call.own_nanoseconds(loop_calls.end_times) / 1e9
     is_launch = call.launches or (interval.kind == WORK and call.queued_operations)
     kind, line = ("launch", -1) if is_launch else (interval.kind, interval.line)

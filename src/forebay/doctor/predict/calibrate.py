@@ -1,13 +1,14 @@
 """Calibration of a timeline to the pace of unprofiled steps.
 
-The doctor profiles some steps with hooks alone. In others, the recorded steps, CUPTI also records the device, which
-slows the host down. A timeline comes from recorded steps. Calibration removes the cost of profiling from it in two
+In some profiled steps, only the hooks are active. In the recorded steps, CUPTI also records the device, which slows the
+host down. A timeline contains recorded steps. Calibration removes the cost of profiling from the timeline in two
 stages:
 
 1. It scales calls, and the work between them, to the time that they took with hooks alone. If the simulated step still
-   differs too much from the measured steps, the model is not reliable.
-2. It scales host time, and copies of pageable memory, until the simulated step equals the unprofiled step. This factor
-   is the pace of the host. It removes the cost of the hooks and the drift of the machine's speed.
+   differs too much from the measured steps, the simulation is not reliable.
+2. It scales host time, and copies of pageable memory, until the simulated step equals the unprofiled step. The factor
+   of this stage is the pace of the host. It removes the cost of the hooks, and changes of the machine's speed during
+   the run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,8 +28,8 @@ from forebay.doctor.predict.timeline import DeviceOperation, Timeline, steady_st
 
 __all__ = ["CalibratedTimeline", "calibrate"]
 
-# Limits for the ratio of the time with hooks alone to the time in recorded steps. A ratio outside of these limits
-# compares different work.
+# Limits for the ratio of the time with hooks alone to the time in recorded steps. Outside of these limits, the two
+# times belong to different work.
 MIN_RATIO = 0.3  # CUPTI makes calls at most three times as slow
 MAX_RATIO = 3.0  # steps with hooks alone come first; in one run, page faults made them 2.5 times as slow
 # Limits for the pace, the factor on host time.
@@ -36,10 +37,10 @@ MIN_PACE = 0.5  # hooks that count every TensorFlow operation can double a step
 MAX_PACE = 1.5  # the machine may have been slower in the unprofiled steps
 OPERATION_SECONDS = 15e-6  # host time to launch a PyTorch operation, including its share of the backward pass
 PACE_TOLERANCE = 0.002  # share of the step; the search for the pace ends at a smaller error
-MAX_TRIES = 12  # of the search for the pace
-MIDDLE_QUANTILES = 0.25, 0.75  # half of all steps are between these
-# An iteration of the loop is the host's own work plus its waits for the device. So short iterations show the work. The
-# shortest one may be an outlier, so this quantile stands for a short iteration.
+MAX_TRIES = 12  # of the search for the pace; each try halves the range
+MIDDLE_QUANTILES = 0.25, 0.75  # half of all steps take a time between these quantiles
+# An iteration of the loop consists of the host's own work and its waits for the device. A short iteration has no waits,
+# so it shows the time of the work. The shortest iteration may be an outlier, so this quantile stands for a short one.
 SHORT_ITERATION_QUANTILE = 0.1
 
 SiteKey = tuple[str, int]  # kind and line
@@ -50,10 +51,10 @@ class CalibratedTimeline:
     """A timeline at the pace of unprofiled steps. Errors are shares of a step."""
 
     timeline: Timeline
-    measured: float  # `CaptureView.step_seconds`: of unprofiled steps, if the capture has them
+    measured: float  # `CaptureView.step_seconds`: the time of an unprofiled step, if the capture has such steps
     structure_error: float  # of the uncalibrated timeline, compared to the recorded steps
-    cost_error: float  # after the cost of CUPTI is removed, compared to the range of the profiled and unprofiled steps
-    pace_error: float  # after the pace is set, compared to `measured`
+    cost_error: float  # after stage 1, compared to the range of the profiled and unprofiled steps
+    pace_error: float  # after stage 2, compared to `measured`
 
     @property
     def error(self) -> float:
@@ -61,7 +62,7 @@ class CalibratedTimeline:
 
 
 def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
-    """Return the calibrated timeline of a capture. Without device records, the timeline stays as it is."""
+    """Return the calibrated timeline of a capture; unchanged without device records."""
     measured = view.step_seconds
     if view.device is None:
         return CalibratedTimeline(
@@ -85,10 +86,10 @@ def _relative_error(value: float, expected: float) -> float:
 
 
 def _error_outside_measured(seconds: float, view: CaptureView) -> float:
-    """Return how far a step time is outside the measured range, as a share of the step time.
+    """Return how far `seconds` are outside of the measured range, relative to the step.
 
-    The range covers the middle half of the profiled steps and of the unprofiled steps. The two differ by the cost of
-    the hooks and by the drift of the machine's speed.
+    The range contains the middle half of the profiled steps and of the unprofiled steps. Profiled and unprofiled steps
+    differ by the cost of the hooks and by changes of the machine's speed.
     """
     assert view.steps is not None
     profiled = np.diff(view.steps.edges) / 1e9
@@ -109,8 +110,8 @@ def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKe
     """Return the ratios of the time with hooks alone to the time in recorded steps.
 
     Calls have one ratio per kind and line, except calls that wait for the device. The work between calls has one ratio.
-    If the device limits the loop and CUPTI recorded no CUDA calls, launches that wait for the device look like work.
-    The ratio of the work is then so small that at most OPERATION_SECONDS of work per kernel remain.
+    If the device determines the step time and CUPTI recorded no CUDA calls, launches that wait for the device look like
+    work. In this case, the ratio of the work is so small that at most OPERATION_SECONDS of work per kernel remain.
     """
     assert view.steps is not None
     profiled = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
@@ -141,7 +142,10 @@ def _median_seconds(events: Iterable[LedgerEvent], thread: int, edges: Sequence[
 
 
 def _with_ratios(timeline: Timeline, ratios: dict[SiteKey, float]) -> Timeline:
-    """Scale host time and blocking copies by the ratio of their line. Launches have the ratio of the work."""
+    """Scale host time, and copies that the CPU makes, by the ratio of their line.
+
+    Launches have the ratio of the work between calls.
+    """
     work_ratio = ratios.get((WORK, -1), 1.0)
     actions = [
         replace(action, seconds=action.seconds * (work_ratio if action.kind == "launch" else ratios.get(site, 1.0)))
@@ -162,10 +166,10 @@ def _copy_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
 def _with_measured_pace(timeline: Timeline, measured: float, iteration_seconds: float) -> Timeline:
     """Scale the host to the measured pace.
 
-    `measured` is the step time, which includes the work of the device. `iteration_seconds` is the time of a short
-    unprofiled iteration of the loop. Both are seconds. If the device limits the step, `measured` does not show the pace
-    of the host, because the host runs ahead. If `iteration_seconds` is shorter than `measured`, such iterations did not
-    wait for the device, so they show the pace. Otherwise the pace is unknown, and the timeline stays as it is.
+    `measured` is the step time in seconds, which includes the work of the device. `iteration_seconds` is the time of a
+    short unprofiled iteration of the loop. If the device determines the step time, `measured` does not show the pace of
+    the host, because the host runs ahead. If `iteration_seconds` is shorter than `measured`, short iterations did not
+    wait for the device, so they show the pace. Otherwise the pace is unknown, and the result is the timeline itself.
     """
     if not (_relative_error(steady_step_seconds(timeline), measured) <= MAX_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
@@ -180,7 +184,7 @@ def _short_iteration_seconds(view: CaptureView) -> float:
 
 
 def _find_pace(timeline: Timeline, expected: float) -> float:
-    """Find by bisection the pace at which a step takes `expected` seconds, within the limits of the pace."""
+    """Return the pace, within its limits, at which a step takes about `expected` seconds."""
     low, high, pace = MIN_PACE, MAX_PACE, 1.0
     for _ in range(MAX_TRIES):
         seconds = steady_step_seconds(_with_pace(timeline, pace))
@@ -199,13 +203,13 @@ def _with_instant_device(timeline: Timeline) -> Timeline:
 
 
 def _is_device_bound(timeline: Timeline) -> bool:
-    """Whether the device limits the step: a faster host would hardly shorten it."""
+    """Whether the device determines the step time: a faster host would hardly shorten it."""
     fastest = steady_step_seconds(_with_pace(timeline, MIN_PACE))
     return fastest > steady_step_seconds(timeline) * (1 - MAX_ERROR)
 
 
 def _with_pace(timeline: Timeline, pace: float) -> Timeline:
-    """Scale host time, and copies of pageable memory, by a factor."""
+    """Multiply host time, and the time of copies of pageable memory, by `pace`."""
     actions = [replace(action, seconds=action.seconds * pace) for action in timeline.actions]
     operations = [
         replace(each, seconds=each.seconds * pace) if each.is_pageable else each for each in timeline.operations
@@ -214,5 +218,5 @@ def _with_pace(timeline: Timeline, pace: float) -> Timeline:
 
 
 def _is_copied_by_call(operation: DeviceOperation) -> bool:
-    """Whether the call that starts this copy copies the bytes itself, because the memory is pageable."""
+    """Whether this is a copy of pageable memory, whose bytes the calling CPU thread copies."""
     return operation.is_pageable and operation.engine != "compute"

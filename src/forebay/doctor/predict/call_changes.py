@@ -1,4 +1,7 @@
-"""Changes of the time of host actions. They leave device operations as they are."""
+"""Changes of the time of host actions, which do not change device operations.
+
+The docstring of a function says what the returned change does.
+"""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -10,17 +13,17 @@ __all__ = ["hide_calls", "scale_calls", "scale_kinds", "shorten_calls", "take_at
 
 
 def unchanged(timeline: Timeline) -> Timeline:
-    """Return the timeline itself: the outcome of a cure that may save nothing."""
+    """Return the timeline itself: an outcome in which a cure saves nothing."""
     return timeline
 
 
 def scale_calls(line: int, kinds: Collection[str], share: float) -> Change:
-    """Let calls of these kinds on a line take a share of their time."""
+    """Multiply the time of calls of these kinds on a line by `share`."""
     return lambda timeline: _scale(timeline, lambda action: is_call_of(action, kinds, line), share)
 
 
 def scale_kinds(kinds: Collection[str], share: float) -> Change:
-    """Let all actions of these kinds take a share of their time."""
+    """Multiply the time of all actions of these kinds by `share`."""
     return lambda timeline: _scale(timeline, lambda action: action.kind in kinds, share)
 
 
@@ -36,7 +39,10 @@ def shorten_calls(line: int, kinds: Collection[str], seconds: float) -> Change:
 
 
 def hide_calls(line: int, kinds: Collection[str], *, producer_seconds: float) -> Change:
-    """Let another thread make these calls during the step; it needs `producer_seconds` per step."""
+    """Let another thread make calls of these kinds on a line during the step.
+
+    The thread needs `producer_seconds` per step.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         return take_at_least(producer_seconds)(scale_calls(line, kinds, 0.0)(timeline))
@@ -45,7 +51,7 @@ def hide_calls(line: int, kinds: Collection[str], *, producer_seconds: float) ->
 
 
 def take_at_least(seconds: float) -> Change:
-    """Let a step take at least `seconds`, because work outside of the timeline, such as a producer, needs them."""
+    """Let a step take at least `seconds`, which work outside of the timeline needs."""
     return lambda timeline: timeline.with_parts(min_step_seconds=seconds)
 
 

@@ -16,6 +16,7 @@ __all__ = ["CudaCall", "LoopCalls", "LoopIntervals", "is_transfer"]
 
 MAX_LAUNCH_NS = 20_000  # nanoseconds per operation; a longer launch waits for space in the queue of the device
 
+# Kind of an event -> directions of the copies that such an event makes.
 _COPY_DIRECTIONS: dict[str, tuple[int, ...]] = {
     EventKind.UPLOAD: (CopyKind.HOST_TO_DEVICE,),
     EventKind.DOWNLOAD: (CopyKind.DEVICE_TO_HOST,),
@@ -32,7 +33,7 @@ class CudaCall:
     queued_operations: list[int] = field(default_factory=list)  # indices into the operations of the device view
     awaited_operations: list[int] = field(default_factory=list)  # indices of the operations that it waits for
     launches: bool = False  # whether the call launches kernels
-    sleeps: bool = False  # whether the thread sleeps during the wait; CUDA itself polls
+    sleeps: bool = False  # whether the thread sleeps during the wait; a thread that waits in a CUDA call polls
 
     def own_nanoseconds(self, operation_ends: Any) -> int:
         """Return the duration of the call without its waits, in nanoseconds.
@@ -46,7 +47,7 @@ class CudaCall:
 
 @dataclass(slots=True)
 class LoopCalls:
-    """The CUDA calls of the loop in order of time, with the queueing times.
+    """The CUDA calls of the loop in order of time, and the times of operations.
 
     Before some copies, another thread prepares the data. Such a preparation counts as an operation. Its index is the
     index of the copy plus the number of operations in the device view. All times are in nanoseconds.
@@ -59,7 +60,7 @@ class LoopCalls:
     preparation_ns: dict[int, int] = field(default_factory=dict)  # duration of the preparation, by index of the copy
 
     def first_queue_time(self, call: CudaCall) -> int:
-        """Return when a call queued its first operation; the end of the call if it queued none."""
+        """Return when a call queued its first operation, or its end if it queued none."""
         count = len(self.queue_times)
         times = (int(self.queue_times[index]) for index in call.queued_operations if index < count)
         return max(call.start, min(times, default=call.end))
@@ -73,7 +74,7 @@ class LoopIntervals:
         self._starts = np.array([interval.start for interval in intervals], np.int64)
         self._ends = np.array([interval.end for interval in intervals], np.int64)
         self.compiled_calls = [interval for interval in intervals if interval.kind == EventKind.RUN]
-        # An event may have several intervals; the first one counts.
+        # An event with nested events has several intervals; its first interval counts.
         self.by_event = {
             interval.event_index: interval for interval in reversed(intervals) if interval.event_index >= 0
         }

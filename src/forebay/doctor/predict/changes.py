@@ -1,7 +1,8 @@
 """Cures as changes of a timeline; see also `upload_changes` and `check_changes`.
 
-A change takes a timeline and returns another timeline. To combine changes, apply one after the other. Do not add their
-gains, because two cures may remove the same wait.
+A change takes a timeline and returns another timeline. A docstring such as "Add work" says what the returned change
+does. To combine changes, apply one after the other. Do not add their gains, because two cures may remove the same wait.
+A producer is another thread or process that makes batches.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -34,7 +35,7 @@ Change = Callable[[Timeline], Timeline]
 
 CALL_SECONDS = 8e-6  # host time to queue an asynchronous copy
 WAITING_KINDS = ("download", "sync")  # actions that wait for the device
-LAUNCHING_KINDS = ("launch", "work", "run")  # actions that may launch kernels, among other work of the host
+LAUNCHING_KINDS = ("launch", "work", "run")  # actions that may launch kernels, and may also do other host work
 # Actions that only launch kernels, so that a graph replaces them. "transform" is a call of a function that jax.grad or
 # jax.vmap returned.
 QUEUEING_KINDS = ("launch", "transform")
@@ -94,10 +95,11 @@ def add_work(seconds: float) -> Change:
 
 
 def compute_on_host(seconds: float, *, calling_share: float = 0.0) -> Change:
-    """Compute on the host, `seconds` per step, without the device: no kernels, copies or waits.
+    """Compute on the host for `seconds` per step, without kernels, copies and waits.
 
-    `calling_share` of the time of launches, compiled calls and uploads remains: the framework still prepares each call,
-    and converts its arrays. Input remains too, and work of the script that takes more than MAX_LAUNCH_SECONDS.
+    `calling_share` of the time of launches, compiled calls and uploads remains, because the framework still prepares
+    each call and converts its arrays. Input, and work of the script that takes more than MAX_LAUNCH_SECONDS, also
+    remain.
     """
 
     def remaining_share(action: HostAction) -> float:
@@ -120,7 +122,7 @@ def compute_on_host(seconds: float, *, calling_share: float = 0.0) -> Change:
 def scale_time(share: float) -> Change:
     """Multiply all times of the host and of the device by `share`.
 
-    This removes time that only some steps of a run take, such as pauses.
+    For example, this removes the time of pauses, which only some steps of a run have, from the mean step.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -171,13 +173,13 @@ def remove_waits(timeline: Timeline) -> Timeline:
 def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
     """Run the work of these lines on the device, without moving data to the CPU.
 
-    The change removes copies and waits. The CPU work between the move to the CPU and the move back runs on the device.
-    The device is assumed to be `speedup` times as fast as the CPU.
+    The change removes copies and waits. The CPU work between the move to the CPU and the move back runs on the device,
+    which is assumed to be `speedup` times as fast as the CPU.
     """
 
     def change(timeline: Timeline) -> Timeline:
         operations, actions = list(timeline.operations), list(timeline.actions)
-        cpu_seconds = 0.0  # of work on data that was moved to the CPU
+        cpu_seconds = 0.0  # of work on the data that is on the CPU now
         for index in _moving_actions(timeline, lines):
             action = actions[index]
             cpu_seconds += action.seconds
@@ -202,8 +204,8 @@ def _move_work_of_compiled_calls(
 ) -> None:
     """Change the CPU work of compiled calls into device work, in place.
 
-    A compiled call may copy data to the host, work on it there and copy it back. The time between the two copies is the
-    wait for the first copy plus the CPU work. The time after the second copy contains the wait for that copy.
+    A compiled call may copy data to the host, work on the data there and copy it back. The time between the two copies
+    consists of the wait for the first copy and the CPU work. The time after the second copy contains the wait for it.
     """
     is_on_cpu, copy_seconds, cpu_seconds = False, 0.0, 0.0
     for index, action in enumerate(actions):
@@ -241,9 +243,10 @@ def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]
 
 
 def prefetch_input(*, producer_seconds: float) -> Change:
-    """Let new producers make batches during the step, instead of those that were recorded.
+    """Let new producers make batches during the step, instead of the recorded producers.
 
-    The producers need `producer_seconds` for the batches of a step. The loop waits only if this is longer than a step.
+    The new producers need `producer_seconds` for the batches of a step. The loop waits only if this is longer than the
+    step itself.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -254,7 +257,7 @@ def prefetch_input(*, producer_seconds: float) -> Change:
 
 
 def speed_up_producers(share: float) -> Change:
-    """Let the recorded producers of batches take `share` of their time, and so the waits for them."""
+    """Multiply the time of the recorded producers, and the waits for them, by `share`."""
 
     def change(timeline: Timeline) -> Timeline:
         actions = [
@@ -277,11 +280,11 @@ def launch_as_graph(
 
     To queue a step, the host needs `seconds_per_operation` for each operation plus `seconds_per_step`, but at most the
     recorded time. The device needs `device_share` of its present time, because a compiler fuses small operations.
-    Host work between two launches that takes more than `longest_launch` seconds remains.
+    Host work between two launches remains if it takes more than `longest_launch` seconds.
     """
 
     def change(timeline: Timeline) -> Timeline:
-        actions, unused = [], 0.0  # `unused`: recorded queueing seconds of this step that the graph has not used
+        actions, unused = [], 0.0  # `unused`: recorded launch seconds of this step that the graph has not used
         for action in timeline.actions:
             if _is_launch(action, longest_launch):
                 unused += action.seconds
@@ -340,7 +343,7 @@ def remove_actions(timeline: Timeline, action_indices: Collection[int]) -> Timel
 
 
 def _zero_operations(timeline: Timeline, operation_indices: Collection[int]) -> list[DeviceOperation]:
-    """Return all operations, with zero time for the given ones, so that indices stay valid."""
+    """Return all operations, the given ones with zero time, so that indices stay valid."""
     return [
         replace(operation, seconds=0.0, nbytes=0) if operation_index in operation_indices else operation
         for operation_index, operation in enumerate(timeline.operations)

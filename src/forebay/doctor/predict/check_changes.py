@@ -1,12 +1,12 @@
 """The change that checks data on the device and reads back only one number.
 
-A capture does not show which host work uses the data of a read-back. The change treats the host work between a
-read-back and the next framework call as the check, and moves the check to the device. The cautious estimate removes
-less host work:
+Here, a check is host work that uses the data of a read-back. A capture does not show which host work this is. So the
+change treats all host work between a read-back and the next framework call as the check, and moves it to the device.
+The cautious estimate removes less host work:
 
 - It removes at most the time of one pass over the bytes at CHECK_BYTES_PER_SECOND.
 - It keeps at least the share GAIN_UNCERTAINTY of the work.
-- It removes nothing if the next call uploads data, because the host may have made that data in between.
+- It removes nothing if the next framework call uploads data, because the host work may have made this data.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +20,8 @@ from forebay.doctor.predict.upload_changes import UPLOAD_KINDS
 __all__ = ["check_on_device", "check_seconds"]
 
 READ_BACK_KINDS = ("download",)
-# Speed of a slow check on the host. Five measured checks ran at 1.3e9 to 4.5e9 (docs/doctor-predictions.md).
+# Rate of a slow check on the host. Five measured checks handled 1.3e9 to 4.5e9 bytes per second
+# (docs/doctor-predictions.md).
 CHECK_BYTES_PER_SECOND = 1e9
 
 
@@ -52,7 +53,7 @@ def check_on_device(
 
 
 def check_seconds(timeline: Timeline, line: int) -> tuple[float, float]:
-    """Return the seconds per step of host work that checks read-backs: cautious estimate and maximum."""
+    """Return the seconds per step of checks on the host: cautious estimate and maximum."""
     work = [
         (sum(timeline.actions[index].seconds for index in indices), check_share)
         for indices, check_share in _work_after_read_backs(timeline, line)
@@ -71,17 +72,17 @@ def _replace_copies(operations: list[DeviceOperation], copies: Collection[int], 
 
 
 def _work_after_read_backs(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
-    """Yield the host work after each read-back, and the share of it that is certainly the check.
+    """Yield the host work after each read-back, and the share that is certainly the check.
 
-    The host work is a list of action indices. The simulation repeats the timeline, so the first actions follow the last
-    read-back.
+    The host work is a list of indices of actions. The simulation repeats the timeline, so the first actions follow the
+    last read-back.
     """
     actions = timeline.actions
     read_backs = [index for index, action in enumerate(actions) if is_call_of(action, READ_BACK_KINDS, line)]
     after_last = read_backs[-1] + 1 if read_backs else 0
     work: list[int] = []
     is_after_read_back = bool(read_backs)
-    # The maximum, because the copy of the last recorded read-back may be missing.
+    # The largest size counts, because the last read-back may lack its copy.
     nbytes = max((_queued_nbytes(timeline, actions[index]) for index in read_backs), default=0)
     for index in (*range(after_last, len(actions)), *range(after_last)):
         action = actions[index]
@@ -110,7 +111,7 @@ def _is_host_work(action: HostAction) -> bool:
 
 
 def _is_copy_by_other_thread(timeline: Timeline, action: HostAction) -> bool:
-    """Whether the action has only copies and no time, because another thread makes the copies."""
+    """Whether the action only queues copies and takes no time, because another thread copies."""
     has_only_copies = all(
         timeline.operations[operation_index].engine != "compute" for operation_index in action.queued_operations
     )

@@ -1,6 +1,6 @@
-"""The outcomes of compiling a step, and of several steps per call, as changes of a timeline.
+"""Outcomes of cures that compile a step or group steps, as changes of a timeline.
 
-Each function returns one change of the timeline per possible outcome: the best and the worst.
+Each function returns one change of the timeline per outcome, the best and the worst; its docstring describes the cure.
 """
 
 from dataclasses import dataclass
@@ -28,45 +28,47 @@ __all__ = [
 GRAPH_SECONDS = 5e-7  # host time per operation of a CUDA graph
 # Host time to call a jitted function with ten arrays, at best and at worst; 90 % of the measured calls are in between.
 JITTED_CALL_SECONDS = 2.5e-4, 6e-4
-# Host time of a tf.function, at best and at worst. Its executor launches kernels one by one. Measured calls without
-# waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
+# Host time of a tf.function, at best and at worst. TensorFlow's executor launches kernels one by one. Measured calls
+# without waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428 kernels.
 TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
 TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
 # Time of a tf.function on the CPU in addition to TF_FUNCTION_SECONDS, at best and at worst. Measured on two cores,
-# without XLA. TensorFlow ran independent operations in parallel.
+# without XLA; TensorFlow ran independent operations in parallel.
 TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
 TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations; it remains in the graph
 JAX_STEPS_PER_CALL = 50
 # Launch time in a loop of `jax.lax.scan`, at best and at worst. The loop launches kernels one by one. Measured on an
-# H200 (2026-11-18): a step with 10 kernels took 21 us, 9 us of it in kernels. A step with 58 us of kernels took 80 us.
+# H200 (2026-11-18): a step with 10 kernels took 21 us, 9 us of it in kernels. A step whose kernels took 58 us took 80
+# us.
 SCANNED_KERNEL_SECONDS = 1.2e-6, 1.8e-6  # per kernel
-# Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17 and 18) with batches of 32 or 64 rows.
-# Three dense layers: 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both. Two dense layers:
-# 2.17 ms, 0.45 with both. Two embeddings: 1.48 ms, 0.76 with both. LSTM: 6.40 ms, 4.97 with 50 steps per call.
+# Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17 and 18) with batches of 32 or 64 rows, in
+# ms per step. Three dense layers: 1.55, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both. Two dense
+# layers: 2.17, 0.45 with both. Two embeddings: 1.48, 0.76 with both. LSTM: 6.40, 4.97 with 50 steps per call.
 KERAS_STEPS_PER_CALL = 50
 KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
 KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
-# The recorded time of launching and computing includes the call, so KERAS_CALL_SECONDS are subtracted from it. At least
-# this share of the recorded time remains, at best and at worst.
+# The recorded time of launching and computing includes the call, so `run_keras_steps` subtracts KERAS_CALL_SECONDS from
+# it. At least this share of the recorded time remains, at best and at worst.
 KERAS_EXECUTOR_SHARES = 0.57, 0.7
-# On the CPU, 50 steps per call also save time inside of the compiled call: preparing arguments and results, and waking
-# threads. The saved time is a share of the call, at best and at worst. Measured on two busy cores (2026-11-18) with
-# Keras 3.15 and batches of 64 rows: two dense layers took 2.23 ms (1.65 ms in the call), and 1.07 ms with 50 steps per
-# call, which saves 0.36 of the call; four dense layers 2.64 (1.95) and 1.49 ms, 0.25; an embedding 2.63 (1.98) and
-# 1.84 ms, 0.08; two convolutions 7.85 (7.32) and 5.07 ms, 0.31; wide dense layers 8.50 (7.33) and 4.27 ms, 0.42. The
-# time outside of the call shows nothing of this: newer versions of Keras spend less there.
+# On the CPU, 50 steps per call also save time inside of the compiled call, which prepares arguments and results and
+# wakes threads: this share of the call, at best and at worst. Measured on two busy cores (2026-11-18) with Keras 3.15
+# and batches of 64 rows, as ms per step, ms of it in the call, ms per step with 50 steps per call, and the saved share
+# of the call: two dense layers 2.23, 1.65, 1.07, 0.36; four dense layers 2.64, 1.95, 1.49, 0.25; an embedding 2.63,
+# 1.98, 1.84, 0.08; two convolutions 7.85, 7.32, 5.07, 0.31; wide dense layers 8.50, 7.33, 4.27, 0.42.
 KERAS_CALL_SHARES = 0.4, 0.2
-# Seconds of the call that are saved at worst: what two convolutions of 7.9 ms saved on two idle cores (2026-11-17).
+# Most seconds that KERAS_CALL_SHARES save at worst: what two convolutions of 7.9 ms saved on two idle cores
+# (2026-11-17).
 MAX_CERTAIN_SAVING = 1.2e-3
 # Share of the launch time that remains with torch.compile, at best and at worst. Measured on an H200 (2026-11-17): 0.44
-# for a small transformer with mode="reduce-overhead", whose step went from 9.9 to 4.9 ms.
+# for a small transformer with mode="reduce-overhead", which shortened its step from 9.9 to 4.9 ms.
 COMPILED_LAUNCH_SHARES = 0.35, 0.55
-FUSED_SHARE = 0.6  # of the device time; it remains at best, if a compiler fuses the operations between matrix products
+# Share of the device time that remains at best, if a compiler fuses the operations between matrix products.
+FUSED_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class CallingTime:
-    """The seconds per step that Python spends on calling operations."""
+    """Limits of the seconds per step in which Python code calls operations."""
 
     min_seconds: float
     max_seconds: float
@@ -76,8 +78,8 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
     """Compile the step into one call: a graph of its operations, or a fused program.
 
     Without device records, compiling removes the time of calling operations: at best `calling.max_seconds`, at worst
-    half of `calling.min_seconds`. In JAX, the worst is all of `calling.min_seconds`: no Python runs inside of a jitted
-    function.
+    half of `calling.min_seconds`. For JAX, the worst is all of `calling.min_seconds`, because no Python code runs
+    inside of a jitted function.
     """
     # Each outcome has host seconds per operation, a share of the device time, and host seconds per step.
     if framework in ("tensorflow", "keras"):
@@ -107,10 +109,11 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
 
 
 def compile_eager_step(view: CaptureView, framework: str, calling: CallingTime, time: EagerTime | None) -> Changes:
-    """Compile a step of eager operations. `time` is its time, estimated from stack samples; None if there are too few.
+    """Compile a step of eager operations.
 
-    For TensorFlow, the samples show which part of the host's time the framework takes. A graph needs the computing time
-    of the operations, and little other time per operation. Other work of the script remains.
+    `time` is an estimate from host samples; None if there are too few samples. For TensorFlow, it contains the time of
+    the framework. A graph needs only the computing part of this time, and a little time per operation. All other work
+    of the script remains.
     """
     if time is None or framework not in ("tensorflow", "keras"):
         return compile_step(view, framework, calling)
@@ -128,7 +131,10 @@ def compile_eager_step(view: CaptureView, framework: str, calling: CallingTime, 
 
 
 def compile_part(view: CaptureView, calling: CallingTime) -> Changes:
-    """Compile a part of the step. This removes the time of calling its operations: at worst, half of the least time."""
+    """Compile a part of the step, which removes the time of calling its operations.
+
+    At best, this is `calling.max_seconds`; at worst, half of `calling.min_seconds`.
+    """
     return remove_work(view, calling.max_seconds, least=calling.min_seconds / 2, kinds=("work", "transform"))
 
 
@@ -144,9 +150,10 @@ def compile_model(view: CaptureView) -> Changes:
 
 
 def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Changes:
-    """Let Keras make many steps per call (`is_grouped`), or take its batches from a feed (`is_fed`), or both.
+    """Let Keras on TensorFlow make many steps per call, or take batches from a feed.
 
-    Without a feed, each step also takes a batch from the pipeline that Keras builds for arrays.
+    `is_grouped` selects the first change, and `is_fed` the second; both may be set. Without a feed, each step also
+    takes a batch from the pipeline that Keras builds for arrays.
     """
     steps_per_call = KERAS_STEPS_PER_CALL if is_grouped else 1
     executing = view.step_parts.get(LAUNCHING, 0.0) + view.step_parts.get(COMPUTING, 0.0)
@@ -164,7 +171,10 @@ def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Cha
 
 
 def group_jax_steps(view: CaptureView, making: float) -> Changes:
-    """Let JAX make 50 steps per call. For each step, the host spends `making` seconds on its batch."""
+    """Let JAX make JAX_STEPS_PER_CALL steps per call.
+
+    For each step, the host still needs `making` seconds to make the batch.
+    """
     assert view.device is not None
     call = JITTED_CALL_SECONDS[0] / JAX_STEPS_PER_CALL
     outcomes = [call + view.device.kernels_per_step * seconds for seconds in SCANNED_KERNEL_SECONDS]
@@ -176,10 +186,10 @@ def group_jax_steps(view: CaptureView, making: float) -> Changes:
 
 
 def group_keras_steps(view: CaptureView, outside: float) -> Changes:
-    """Let Keras make many steps per call on the CPU.
+    """Let Keras make KERAS_STEPS_PER_CALL steps per call on the CPU.
 
-    Without the change, Keras spends `outside` seconds per step outside of the call. With it, Keras spends them once per
-    call. KERAS_CALL_SHARES of the call are saved too.
+    Now, Keras spends `outside` seconds per step outside of the compiled call. After the change, it spends them once per
+    call. This also saves KERAS_CALL_SHARES of the time inside of the call.
     """
     seconds, total = outside * (1 - 1 / KERAS_STEPS_PER_CALL), sum(view.host_parts.values())
     inside = view.step_seconds * view.host_parts["compiled calls"] / total if total else 0.0

@@ -1,8 +1,8 @@
 """The outcomes of each kind of cure, as changes of a timeline.
 
-Each function, except `check_seconds`, returns one change of the timeline per possible outcome: usually the best and the
-worst. If the capture has device records, the changes apply to the copies and kernels of each call. Otherwise they apply
-only to the time of the host.
+Each function, except `check_seconds`, returns one change of the timeline per outcome, usually the best and the worst;
+its docstring describes the cure. With device records, the changes apply to the copies and kernels of each call. Without
+them, the changes apply only to the time of the host. A producer is another thread or process that makes batches.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,26 +50,27 @@ __all__ = [
     "shrink_kernels",
 ]
 
-# To hand over a batch below 1 MiB from another process, at best and at worst, in a process that uses a GPU. Measured
-# with 8 to 16 workers on the virtual machine of an H200 (2026-11-18), as the step time with the loader minus the step
-# time without it: batches of 0.2 MB took 2 and 5 ms, batches of 0.3 MB took 11 ms. On a machine without a hypervisor,
-# this should take less.
+# Seconds of the loop to receive a batch below 1 MiB from a worker process, at best and at worst, in a process that uses
+# a GPU. Measured with 8 to 16 workers on the virtual machine of an H200 (2026-11-18), as the step time with the loader
+# minus the step time without it: batches of 0.2 MB took 2 and 5 ms, batches of 0.3 MB took 11 ms. A machine without a
+# hypervisor should need less time.
 GPU_HAND_OVER_SECONDS = 1e-3, 11e-3
 SMALL_GPU_BATCH_NBYTES = 1 << 20
 # The shortest time to make a batch that a prefetching thread can hide in a process that uses a GPU, in seconds.
-# Measured on the same machine with tf.data and waits of 0.2 ms (2026-11-18): prefetching made steps of 0.65 and 0.89 ms
-# longer by 0.1 and 0.3 ms.
+# Measured on the virtual machine of an H200 with tf.data and waits of 0.2 ms (2026-11-18): prefetching made steps of
+# 0.65 and 0.89 ms longer by 0.1 and 0.3 ms.
 MIN_PREFETCHED_SECONDS = 5e-4
 FEED_BYTES_PER_SECOND = 5e9  # of a feed of arrays; estimated, below the speed of a copy by one thread
 FEED_SECONDS = 2e-4  # of the loop, to take a batch from a feed in a process that uses a GPU; estimated
-# Speed of 16 busy processes together on the 16 cores of a virtual machine, as a share of 16 times the speed of one.
-# Measured (2026-11-18): NumPy 0.97, Python 0.65, a DataLoader of JPEG files 0.52, libjpeg-turbo 0.43. The range leaves
-# out the extremes.
+# Speed of 16 busy processes together on the 16 cores of a virtual machine, as a share of 16 times the speed of a single
+# process. Measured (2026-11-18): NumPy 0.97, Python 0.65, a DataLoader of JPEG files 0.52, libjpeg-turbo 0.43. The two
+# values, at best and at worst, leave out the extremes.
 WORKER_EFFICIENCIES = 0.8, 0.55
-CPU_CALL_SECONDS = 1e-6, 5e-6  # time of a CPU core per operation: on a fast core, and on a slow one
-CPU_NUMBER_SECONDS = 0.5e-9, 4e-9  # time of a CPU core per number: on a fast core, and on a slow one
+CPU_CALL_SECONDS = 1e-6, 5e-6  # time per operation on a fast and on a slow CPU core
+CPU_NUMBER_SECONDS = 0.5e-9, 4e-9  # time per array element on a fast and on a slow CPU core
 CPU_CALLING_SHARES = 0.4, 0.9  # share of the launch time that a framework still needs for calls on the CPU; estimated
-# Passes over all bytes for a check on the device: one for a sum; four to subtract, take absolute values, compare, add.
+# Passes over all bytes for a check on the device, at best and at worst: one pass for a sum; four passes to subtract,
+# take absolute values, compare and add.
 CHECK_PASSES = 1, 4
 # Share of the wait that remains if a map handles whole batches instead of rows. Measured on two cores with a cast and a
 # division of images of 784 bytes, 100 rows per batch (2026-11-17): single rows took 8 to 13 ms per batch, whole batches
@@ -84,8 +85,8 @@ FASTEST_LINK = 60e9  # bytes per second; no PCIe link of 16 lanes is faster
 def remove_waits_of_line(view: CaptureView, site: CallSite) -> Changes:
     """Wait so rarely that the waits of a site take no time.
 
-    Without device records, the work of the device is unknown. At best it takes as long as the waits, so a step cannot
-    become shorter than them. At worst it takes the whole step, and nothing changes.
+    Without device records, the time that the device needs is unknown. At best it is the time of the waits, so a step
+    takes at least this time. At worst it is the whole step time, and nothing changes.
     """
     line, wait_seconds = line_of(site), cost_of(view, site.events)
     best_on_host = changes.chain((changes.remove_waits_of_line(line), call_changes.take_at_least(wait_seconds)))
@@ -97,11 +98,11 @@ def remove_waits_of_line(view: CaptureView, site: CallSite) -> Changes:
 
 
 def check_on_device(view: CaptureView, site: CallSite, *, waits: bool) -> Changes:
-    """Check data on the device instead of reading it back. With `waits`, the loop waits for the result of the check.
+    """Check data on the device instead of reading it back.
 
-    At best, this removes all host work after the read-back. At worst, it removes only the share of this work that is
-    certainly the check. Without device records, it removes the read-back at best, and at worst only the time that its
-    copy takes on the fastest link.
+    With `waits`, the loop waits for the result of the check. At best, this removes all host work after the read-back.
+    At worst, it removes only the share of this work that is certainly the check. Without device records, it removes the
+    read-back at best, and at worst only the time that its copy takes on the fastest link.
     """
     line, copy_seconds = line_of(site), site.nbytes / FASTEST_LINK
 
@@ -121,7 +122,7 @@ def check_on_device(view: CaptureView, site: CallSite, *, waits: bool) -> Change
 
 
 def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
-    """Return the seconds per step of host work that checks read-backs, at least and at most.
+    """Return the least and the most seconds per step of host work that checks read-backs.
 
     Without device records, return zeros.
     """
@@ -136,12 +137,12 @@ def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
 def prefetch_input(
     view: CaptureView, site: CallSite, batch_seconds: float, *, in_worker_processes: bool = True
 ) -> Changes:
-    """Prefetch batches during the step. The producers together need `batch_seconds` for the batches of a step.
+    """Prefetch batches during the step. Producers need `batch_seconds` for the batches of a step.
 
-    Worker processes need longer, because they share the caches and the memory of the machine. With them, a batch takes
-    at least the time to copy it from a worker process, and the loop needs time to receive it. In a process
-    that uses a GPU, a thread gains nothing for batches that take less than MIN_PREFETCHED_SECONDS. Without a GPU, the
-    step needs cores and Python too; see `input_costs`.
+    Worker processes need longer, because they share the caches and the memory of the machine. A batch also takes at
+    least the time to copy it from a worker process, and the loop needs time to receive it. In a process that uses a
+    GPU, a thread gains nothing for batches that take less than MIN_PREFETCHED_SECONDS. Without a GPU, the step itself
+    needs cores and the GIL too; see `input_costs`.
     """
     if view.device is None and not view.has_gpu:
         prefetch = input_costs.prefetch_in_processes if in_worker_processes else input_costs.prefetch_in_thread
@@ -169,9 +170,9 @@ def prefetch_input(
 
 
 def feed_from_memory(view: CaptureView, site: CallSite) -> Changes:
-    """Take batches from arrays by a feed. At worst, the loop needs some time for each batch.
+    """Take batches from a feed of arrays.
 
-    Without a GPU, the loop also gathers the rows itself at worst.
+    At worst, the loop needs some time for each batch. Without a GPU, it also gathers the rows itself at worst.
     """
     copy_seconds, batches = site.nbytes / FEED_BYTES_PER_SECOND, site.per_step or 1
     prefetch = changes.prefetch_input(producer_seconds=copy_seconds)
@@ -182,10 +183,10 @@ def feed_from_memory(view: CaptureView, site: CallSite) -> Changes:
 
 
 def make_less_in_python(view: CaptureView, site: CallSite, background_seconds: float) -> Changes:
-    """Let another thread make batches with little Python. It now makes them for `background_seconds` per step.
+    """Let another thread make batches with less Python code than now.
 
-    At best, the loop no longer waits for batches, nor for the GIL and the cores that the other thread uses now. At
-    worst, nothing changes.
+    Now, this thread makes batches for `background_seconds` per step. At best, the loop will no longer wait for batches,
+    and no longer for the GIL and the cores that this thread uses now. At worst, nothing changes.
     """
     python, compiled = input_costs.contention_seconds(view, site, background_seconds)
     without_contention = (
@@ -200,28 +201,28 @@ def make_less_in_python(view: CaptureView, site: CallSite, background_seconds: f
 
 
 def hide_waits(view: CaptureView, site: CallSite) -> Changes:
-    """Make the input faster. At best, the loop no longer waits for it; at worst, nothing changes."""
+    """Make the input so fast that the loop does not wait; at worst, nothing changes."""
     return changes.prefetch_input(producer_seconds=0.0), call_changes.unchanged
 
 
 def shorten_input(view: CaptureView, share: float) -> Changes:
-    """Make the input faster. At best, the waits for it take `share` of their time; at worst, nothing changes."""
+    """Shorten the waits for input to `share` of their time; at worst, nothing changes."""
     return changes.speed_up_producers(share), call_changes.unchanged
 
 
 def map_whole_batches(view: CaptureView) -> Changes:
-    """Let the map of a pipeline handle whole batches, so that TensorFlow calls it once per batch."""
+    """Let the map of a tf.data pipeline handle whole batches instead of rows."""
     return tuple(changes.speed_up_producers(share) for share in WHOLE_BATCH_SHARES)
 
 
 def _has_free_cores(view: CaptureView) -> bool:
-    """Whether cores were free while steps were timed; True if this was not measured."""
+    """Whether cores were free in the unprofiled steps; True if this was not measured."""
     busy, cores = view.capture.facts.get("busy_cores"), view.capture.machine.get("cores") or 1
     return not isinstance(busy, int | float) or busy <= cores * (1 - FREE_SHARE)
 
 
 def limit_to_cores(view: CaptureView, outcomes: Changes) -> Changes:
-    """Limit the outcomes of a cure that makes batches during the step, if no core is free for this."""
+    """Limit outcomes that make batches during the step, if no core is free."""
     if _has_free_cores(view):
         return outcomes
     return tuple(changes.chain((outcome, limit_by_cores(view))) for outcome in outcomes)
@@ -230,8 +231,8 @@ def limit_to_cores(view: CaptureView, outcomes: Changes) -> Changes:
 def remove_calls(view: CaptureView, *sites: CallSite, later_sites: tuple[CallSite, ...] = ()) -> Changes:
     """Make the calls of `sites` once, before the loop.
 
-    The calls of `later_sites` may be needed only because of these calls. At best they disappear too; at worst they
-    remain.
+    The loop may need the calls of `later_sites` only because of the calls of `sites`. So at best, the calls of
+    `later_sites` disappear too; at worst, they remain.
     """
     removal = changes.chain(_removal(site) for site in sites)
     if not later_sites:
@@ -242,9 +243,9 @@ def remove_calls(view: CaptureView, *sites: CallSite, later_sites: tuple[CallSit
 def call_on_batches(view: CaptureView, sites: Sequence[CallSite], python_seconds: float, calls: float) -> Changes:
     """Let Keras handle single batches without a pipeline, with `calls` calls per step.
 
-    `sites` are all recorded calls on the lines of these calls, and `python_seconds` is the other time of these lines
-    per step. The work of the device remains. At best, each call takes ON_BATCH_SECONDS. At worst, compiled calls and
-    uploads also take as long as now.
+    Now, the loop makes the recorded calls of `sites`, and the lines of these calls take `python_seconds` per step in
+    addition. The work of the device remains. Each new call takes ON_BATCH_SECONDS. At worst, compiled calls and uploads
+    take as long as now in addition.
     """
     kept = [site for site in sites if site.kind in (EventKind.RUN, EventKind.UPLOAD)]
     removals = [_removal(site) for site in sites if site not in kept]
@@ -263,21 +264,24 @@ def _removal(site: CallSite) -> Change:
 def remove_work(
     view: CaptureView, seconds: float, *, least: float | None = None, kinds: tuple[str, ...] = ("work",)
 ) -> Changes:
-    """Remove `seconds` per step from host actions of these kinds; with `least`, at worst only `least` seconds."""
+    """Remove `seconds` per step from host actions of these kinds.
+
+    With `least`, at worst only `least` seconds disappear.
+    """
     outcomes = (seconds,) if least is None else (seconds, least)
     return tuple(changes.remove_work(each, kinds) for each in outcomes)
 
 
 def shorten_run(view: CaptureView, seconds: float) -> Changes:
-    """Shorten the mean step by `seconds` that only some steps of the run take: pauses, or growth of the step time."""
+    """Shorten the mean step by `seconds`, such as those of pauses or of growth."""
     return (changes.scale_time(max(0.0, 1 - seconds / view.step_seconds) if view.step_seconds else 1.0),)
 
 
 def move_to_device(view: CaptureView, *sites: CallSite, untimed_seconds: float = 0.0) -> Changes:
     """Run the operations of these sites on the device that has their data, without moves.
 
-    `untimed_seconds` is the estimated time of moves inside compiled calls. Without device records, part of the time may
-    be a wait for the device, which remains.
+    `untimed_seconds` is the estimated time of moves inside compiled calls. Without device records, nothing changes at
+    worst: the recorded time may be a wait for the device, which remains.
     """
     lines = [*map(line_of, sites)]
     timed = [call_changes.scale_calls(line, ("move",), 0.0) for line in lines]
@@ -288,9 +292,10 @@ def move_to_device(view: CaptureView, *sites: CallSite, untimed_seconds: float =
 
 
 def compute_on_cpu(view: CaptureView, operations: float, numbers: float) -> Changes:
-    """Compute on one CPU core instead of the device. Input, other host work, and a part of the calling time remain.
+    """Compute on one CPU core instead of the device.
 
-    A step has `operations` operations, which compute `numbers` array elements in total.
+    A step has `operations` operations, which compute `numbers` array elements in total. Input, other host work, and
+    CPU_CALLING_SHARES of the time for calls remain.
     """
     outcomes = zip(CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, CPU_CALLING_SHARES, strict=True)
     return tuple(
@@ -300,10 +305,11 @@ def compute_on_cpu(view: CaptureView, operations: float, numbers: float) -> Chan
 
 
 def enlarge_batch(view: CaptureView, factor: int) -> Changes:
-    """Use batches `factor` times as large. A step of the changed timeline has the time for the rows of a present batch.
+    """Use batches `factor` times as large.
 
-    At best, Python, launches and kernels take as long for the larger batch as for the present one. At worst, only
-    launches do; kernels and compiled calls take as long per row as now.
+    A step of the changed timeline has the time for as many rows as a present batch. At best, Python code, launches and
+    kernels take as long for the larger batch as for the present one. At worst, this is true only for launches; kernels
+    and compiled calls take as long per row as now.
     """
     host_kinds = changes.LAUNCHING_KINDS
     return (
@@ -318,9 +324,9 @@ def shrink_kernels(matches: Callable[[DeviceOperation], bool], *, least_share: f
 
 
 def launch_without_waiting(view: CaptureView) -> Changes:
-    """Launch kernels without waiting for each.
+    """Launch kernels without waiting for each kernel.
 
-    Host and device then work in parallel. So at best, a step takes half of its time; at worst, nothing changes.
+    This lets host and device work in parallel. So at best, a step takes half of its time; at worst, nothing changes.
     """
     half = view.step_seconds / 2
     return changes.chain((changes.remove_work(half), call_changes.take_at_least(half))), call_changes.unchanged

@@ -1,8 +1,8 @@
 """Why an operation started late: it waited for another stream, or for its launch.
 
 A read-back copies computed data. So assume that it waited for the last operation of another stream that ended after the
-read-back was queued and before it started. Any other operation depends on another stream only if it starts soon after
-an operation of that stream ends.
+host queued the read-back and before the read-back started. Any other operation depends on another stream only if it
+starts soon after an operation of that stream ends.
 """
 
 from typing import Any
@@ -14,17 +14,19 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 
 __all__ = ["find_releases", "merge_serial_streams", "stream_gaps"]
 
-MAX_SWITCH_NS = 2_000  # nanoseconds; an operation that starts this soon after another directly follows it
-RELEASE_NS = 100_000  # nanoseconds; an operation that starts this soon after another stream's operation waited for it
-SERIAL_SHARE = 0.9  # of the sum of the kernel times; if their union is longer, kernels run one after the other
+MAX_SWITCH_NS = 2_000  # nanoseconds; an operation that starts within this time after another one directly follows it
+RELEASE_NS = (
+    100_000  # nanoseconds; an operation that starts within this time after that of another stream waited for it
+)
+SERIAL_SHARE = 0.9  # of the sum of all kernel times; if kernels cover more time, they run one after the other
 MAX_LATENCY_NS = 1_000_000  # nanoseconds; a longer delay has an unrecorded cause, which is not simulated
 
 
 def merge_serial_streams(operations: Any) -> Any:
-    """Return the operations with one number for all streams, if their kernels hardly overlap.
+    """Return the operations with one stream for all kernels, if kernels hardly overlap.
 
-    A library may spread dependent kernels over several streams. Without their recorded dependencies, they would run at
-    the same time in a simulation. Streams that copy for longer than they compute keep their numbers.
+    A library may spread dependent kernels over several streams. CUPTI does not record the dependencies, so a simulation
+    would run the kernels at the same time. Streams that copy for longer than they compute keep their numbers.
     """
     streams, is_copy = operations["stream"].astype(np.int64), operations["kind"] == RecordKind.MEMCPY
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
@@ -41,11 +43,12 @@ def merge_serial_streams(operations: Any) -> Any:
 
 
 def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int]]:
-    """Return for each operation which operation released it, and the latency in nanoseconds.
+    """Return index -> pair of the releasing operation and the latency, in nanoseconds.
 
-    An operation releases another one that waited for its end; -1 stands for none. The latency is the delay after the
-    release, or after queueing if nothing released the operation. The result omits operations that directly follow on
-    their stream, operations whose delay is a gap of their stream, and operations with an unknown queueing time.
+    An operation that waited for the end of another operation is released by it; -1 means that no operation released it.
+    The latency is the delay after the release, or after queueing without a release. The result omits operations that
+    directly follow the previous operation of their stream, operations whose delay is a gap of their stream (see
+    `stream_gaps`), and operations with an unknown queueing time.
     """
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
     streams = operations["stream"]
@@ -75,8 +78,8 @@ def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int
 def stream_gaps(operations: Any, queue_times: Any) -> Any:
     """Return the gap before each operation on its stream, in nanoseconds.
 
-    A gap is measured if the operation directly follows the previous one, or was queued while its stream was busy.
-    Other operations get the median gap.
+    The records show the gap of an operation that directly follows the previous one, or that the host queued while its
+    stream was busy. All other operations get the median of these gaps.
     """
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
     gaps = np.full(len(starts), -1, np.int64)
@@ -95,7 +98,10 @@ def stream_gaps(operations: Any, queue_times: Any) -> Any:
 
 
 def _releasing_operation(by_end: Any, sorted_ends: Any, streams: Any, stream: int, start: int, earliest: int) -> int:
-    """Return the last operation of another stream that ended from `earliest` to shortly after `start`, or -1."""
+    """Return the last operation on a stream other than `stream` that ended in a period.
+
+    The period lasts from `earliest` to shortly after `start`. Return -1 if there is no such operation.
+    """
     position = int(np.searchsorted(sorted_ends, start + MAX_SWITCH_NS, "right")) - 1
     while position >= 0 and sorted_ends[position] >= earliest:
         if streams[by_end[position]] != stream:

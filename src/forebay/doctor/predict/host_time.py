@@ -1,4 +1,4 @@
-"""The time of the loop's thread as consecutive intervals: inside an event, or other work."""
+"""The time of the loop's thread as consecutive intervals, inside and outside of events."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["WAIT_KINDS", "WORK", "HostInterval", "host_intervals"]
 
-WORK = "work"  # the kind of an interval outside all events
+WORK = "work"  # the kind of an interval outside of all events
 WAIT_KINDS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})  # events in which the host waits for the device
 _EVENT_KINDS = WAIT_KINDS | {
     EventKind.UPLOAD,
@@ -35,7 +35,7 @@ class HostInterval(NamedTuple):
 
 
 def host_intervals(events: Iterable[LedgerEvent], thread: int, start: int, end: int) -> list[HostInterval]:
-    """Split the time from `start` to `end` into intervals.
+    """Split the time of a thread from `start` to `end` into intervals.
 
     If events are nested, an interval belongs to the innermost event.
     """
@@ -55,9 +55,9 @@ def host_intervals(events: Iterable[LedgerEvent], thread: int, start: int, end: 
 
 
 def _close_intervals(closed: list[HostInterval], stack: list[HostInterval], now: int, until: int) -> int:
-    """Append the intervals from `now` to `until` to `closed`, and pop ended events.
+    """Append the intervals from `now` to `until` to `closed`.
 
-    Return the new current time.
+    Remove the events that have ended from `stack`. Return the new current time.
     """
     while stack:
         end = min(stack[-1].end, until)

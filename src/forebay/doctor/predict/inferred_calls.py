@@ -1,8 +1,8 @@
 """Inferred CUDA calls, for operations without a recorded call.
 
-CUPTI did not record which call queued such an operation, so the doctor assumes a call. The event that makes a copy also
-queues it. Any other operation was queued by the compiled call before it. If there is no compiled call before it, the
-operation was queued in the host interval in which it started.
+If CUPTI did not record which call queued an operation, the doctor assumes a call: a copy is queued by the event that
+makes it, and any other operation by the last compiled call before it. Without a compiled call before it, the operation
+is queued in the host interval in which it starts.
 """
 
 from collections.abc import Sequence
@@ -37,13 +37,14 @@ def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterv
 
 
 def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """Add a call for every operation that started in an interval of `loop` and has no recorded call."""
+    """Add a call for each operation without one that started in an interval of `loop`."""
     interval_indices = loop.indices_at(loop_calls.start_times)
     for index in np.flatnonzero((loop_calls.queue_times == NO_MATCH) & (interval_indices >= 0)).tolist():
         interval, start = loop.intervals[interval_indices[index]], int(loop_calls.start_times[index])
         owner = _owning_interval(device_view, loop, index, interval, start)
         if owner is not None:
-            # Assume that a read-back queues its copy first and then waits, and that other transfers queue theirs last.
+            # Assume that a read-back queues its copy at its start and then waits, and that any other transfer queues
+            # its copy at its end.
             queue_time = min(start, owner.start if owner.kind in WAIT_KINDS else owner.end - 1)
             preparation = start - owner.end
             is_prepared = owner.kind == EventKind.UPLOAD and preparation > MIN_PREPARATION_NS
@@ -61,11 +62,12 @@ def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Loo
 def _owning_interval(
     device_view: DeviceView, loop: LoopIntervals, index: int, interval: HostInterval, start: int
 ) -> HostInterval | None:
-    """Return the host interval of the event that made a copy; None if no event of the loop made the operation.
+    """Return the host interval of the event that made a copy, or None.
 
-    `index` is the index of the operation, `start` its start time, and `interval` the host interval at this time. If the
-    device lags behind, `start` is an estimate, and the recorded event may belong to another step. The result is then
-    the interval with the kind and line of this event that is nearest to `interval`.
+    `index` is the index of the operation, `start` its start time, and `interval` the host interval at this time. Return
+    None if the operation is no copy, or if no event of the loop made it. If the device lags behind, `start` is an
+    estimate, and the matched event may belong to another step. In this case, return the interval nearest to `interval`
+    that has the kind and line of this event.
     """
     event_index = int(device_view.event_of[index])
     if event_index < 0 or not is_transfer(device_view, index, event_index):
@@ -81,13 +83,14 @@ def _owning_interval(
 
 
 def _infer_queue_time(start: int, compiled_calls: Sequence[HostInterval], interval: HostInterval) -> int:
-    """Return when an operation was probably queued. It started at `start`, which is inside `interval`.
+    """Return when an operation that started at `start`, inside `interval`, was probably queued.
 
     If a compiled call started before the operation, assume that the last such call queued it. The result is the end of
     this call or `start`, whichever is earlier. Otherwise the kind of `interval` decides:
 
     - TRANSFORM events, and work outside of all events, launch operations at any time. The result is `start`.
-    - Other events launch no operations, so the operation was queued before. The result is the start of `interval`.
+    - All other events launch no operations, so the host queued the operation earlier. The result is the start of
+      `interval`.
     """
     previous = next((call for call in reversed(compiled_calls) if call.start <= start), None)
     if previous is not None:

@@ -1,10 +1,11 @@
-"""What limits a step on the CPU if a thread or other processes make its batches: Python, cores, and the transfer.
+"""The limits of a step on the CPU if threads or processes make its batches.
 
-Only one thread at a time runs Python, because it needs the GIL. So Python code that makes batches and Python code of
-the step add up. Code in C, and waits for files and devices, run during the step.
+The limits are the GIL, the cores, and the transfer of batches. Only one thread at a time runs Python code, because this
+needs the GIL. So the times of Python code that makes batches and of Python code in the step add up. Code in C, and
+waits for files and devices, can overlap with the step.
 
 The costs of feeds and of starting workers were measured on two cores of a Xeon at 2.5 GHz with PyTorch 2.13
-(2026-11-18), as CPU time per batch, by turns with a loop over ready batches.
+(2026-11-18): the CPU time per batch of a loop with a feed or workers, minus that of a loop over ready batches.
 """
 
 from dataclasses import dataclass
@@ -34,52 +35,53 @@ __all__ = [
     "shortens_step",
 ]
 
-# To take a batch from a feed, at best and at worst. Batches of 32 to 256 rows of 80 bytes, and of 64 rows of 4 kB, took
-# the thread of the loop 40 to 55 us, and all threads 142 to 216 us.
+# To take a batch from a feed, at best and at worst. For batches of 32 to 256 rows of 80 bytes, and of 64 rows of 4 kB,
+# this took the loop's thread 40 to 55 us, and all threads together 142 to 216 us.
 FEED_LOOP_SECONDS = 4e-5, 1e-4
 FEED_CPU_SECONDS = 1.4e-4, 2.2e-4
-# To take a batch of 32 to 256 rows of 80 bytes from a feed of arrays took the thread of the loop 7 to 18 us, and 49 us
-# for 64 rows of 4 kB.
+# To take a batch from a feed of arrays. This took the loop's thread 7 to 18 us for 32 to 256 rows of 80 bytes, and
+# 49 us for 64 rows of 4 kB.
 ARRAY_FEED_SECONDS = 5e-5
-# `from_source` takes this much longer per row of a dataset of tensors than a DataLoader: 14 to 16 us.
+# Seconds per row that `from_source` takes longer than a DataLoader to read a dataset of tensors: 14 to 16 us.
 SOURCE_ROW_SECONDS = 1.5e-5
-# A row that takes less is mostly Python and very short C calls. Each of these calls passes the GIL to another thread
-# and gets it back, so a step does not become shorter if a thread makes such rows. A DataLoader of rows of 6 us took 47
-# to 117 % more CPU time if a thread of a feed read it, even without any work in the loop.
+# A row that takes less time is mostly Python code and very short C calls. Each of these calls releases the GIL and has
+# to get it back from another thread, so a step does not become shorter if another thread makes such rows. A DataLoader
+# of rows of 6 us took 47 to 117 % more CPU time if a thread of a feed read it, even without any work in the loop.
 CHEAP_ROW_SECONDS = 1e-4
-# To receive a batch from a worker process: the time of the loop, at best and at worst. Batches of any size up to 1.5 MB
-# took 0.9 to 1.2 ms of CPU time (PyTorch 2.11). The worker is assumed to need as much to prepare and send the batch.
+# Seconds of the loop to receive a batch from a worker process, at best and at worst. Batches of any size up to 1.5 MB
+# took 0.9 to 1.2 ms of CPU time (PyTorch 2.11). The worker process is assumed to need as much time to send the batch.
 HAND_OVER_SECONDS = 1e-4, 1e-3
 HAND_OVER_PROCESSES = 2
-# To start one or two worker processes and to get the first batch, at best and at worst; once per run. It took 42 to
+# To start one or two worker processes and to get the first batch, once per run, at best and at worst. This took 42 to
 # 77 ms of CPU time, and 184 to 226 ms on busy cores.
 START_SECONDS = 0.04, 0.23
-# The cores that other programs use after the cure, relative to now, at best and at worst. On a machine of two cores,
-# they changed by a factor of up to 3 within minutes (2026-11-19).
+# Factor on the cores that other programs use, from now to the time after the cure, at best and at worst. On a machine
+# with two cores, this use changed by a factor of up to 3 within minutes (2026-11-19).
 FOREIGN_FACTORS = 0.5, 1.0
-# CPU time of the same work if all cores are busy, at best and at worst, because they share caches and memory. Measured
-# on two cores with a DataLoader of JPEG files and a small network (2026-11-19): 98 to 134 ms per step in one process,
-# 105 to 140 ms with worker processes in most runs, and 163 ms in one.
+# Factor on the CPU time of the same work if all cores are busy, at best and at worst: the cores share caches and
+# memory. Measured on two cores with a DataLoader of JPEG files and a small network (2026-11-19): 98 to 134 ms per step
+# in one process; with worker processes, 105 to 140 ms in most runs and 163 ms in one run.
 BUSY_CORE_FACTORS = 1.0, 1.2
 MIN_GAIN_SHARE = 0.03  # of the step; a cure whose best outcome saves less does not pay
 ROUNDING_SHARE = 1e-3  # of the step; rounding errors of the simulation are smaller
-FULL_SHARE = 0.75  # of the cores; with fewer busy cores, the loop and the thread that makes batches have one each
-UNKNOWN_SHARE = 0.5  # of the code that may or may not hold the GIL: what holds it, at worst
+FULL_SHARE = 0.75  # of the cores; if fewer are busy, the loop and the thread that makes batches have a core each
+UNKNOWN_SHARE = 0.5  # share of C code of which nothing shows whether it holds the GIL: at worst, this share holds it
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """One outcome of a cure: the largest (worst) or the smallest (best) demand. All values are seconds per step."""
+    """The time that the best or the worst outcome of a cure adds to a step."""
 
     is_worst: bool
-    added_seconds: float  # of the loop's thread
-    added_cpu_seconds: float  # of all threads and processes
+    added_seconds: float  # seconds per step of the loop's thread
+    added_cpu_seconds: float  # CPU seconds per step of all threads and processes
 
 
 def prefetch_in_thread(view: CaptureView, site: CallSite, wait: float, *, row_seconds: float = 0.0) -> Changes:
-    """Let a thread of this process make or convert the batches of a site, which now takes `wait` seconds per step.
+    """Let another thread of the process make or convert the batches of a site.
 
-    `row_seconds` is the additional time for each row.
+    This now takes the loop `wait` seconds per step. `row_seconds` is the additional time that the thread needs for each
+    row.
     """
     batches, rows = site.per_step or 1.0, _rows_per_step(site)
     python = _python_seconds(view, site, wait)
@@ -103,10 +105,10 @@ def prefetch_in_thread(view: CaptureView, site: CallSite, wait: float, *, row_se
 
 
 def prefetch_in_processes(view: CaptureView, site: CallSite, batch_seconds: float) -> Changes:
-    """Let worker processes make or convert the batches of a site, together in `batch_seconds` per step.
+    """Let worker processes make or convert the batches of a site.
 
-    The workers take cores from the step if it uses several threads. At worst, the cores that other programs use are not
-    free either.
+    Together, the workers need `batch_seconds` per step. If the step uses several threads, the workers take cores from
+    it. At worst, they cannot use the cores that other programs use now.
     """
     batches, copy_seconds = site.per_step or 1.0, site.nbytes / WORKERS_BYTES_PER_SECOND
     steps, outcomes = _steps_of_run(view, site), []
@@ -126,11 +128,12 @@ def prefetch_in_processes(view: CaptureView, site: CallSite, batch_seconds: floa
 
 
 def contention_seconds(view: CaptureView, site: CallSite, making: float) -> tuple[float, float]:
-    """Return the most seconds per step that a thread takes from the loop's Python code, and from its compiled calls.
+    """Return the seconds per step that the loop loses to a thread that makes batches.
 
-    The thread makes batches for `making` seconds per step. While the loop does not wait for them, Python code of the
-    loop may wait for the GIL, and all its code for a core. The operating system divides the cores among all threads:
-    without this one, the others would get its share. If a core was free, the thread takes no core from the loop.
+    The result is a pair: the most that Python code of the loop loses, and the most that its compiled calls lose. The
+    thread makes batches for `making` seconds per step. In this time, Python code of the loop may wait for the GIL, and
+    all code of the loop for a core. The operating system divides the cores among all threads; without this thread, the
+    remaining threads would get its share. If a core was free, the thread takes no core from the loop.
     """
     overlapped = max(0.0, making - cost_of(view, site.events))
     compiled = view.host_parts.get("compiled calls", 0.0)
@@ -148,16 +151,16 @@ def contention_seconds(view: CaptureView, site: CallSite, making: float) -> tupl
 
 
 def _remove_from_loop(site: CallSite, producer_seconds: float) -> Change:
-    """Let producers do the work of a site, in `producer_seconds` per step."""
+    """Return a change: producers do the work of a site, in `producer_seconds` per step."""
     if site.kind is EventKind.INPUT:
         return changes.prefetch_input(producer_seconds=producer_seconds)
     return call_changes.hide_calls(line_of(site), (site.kind.value,), producer_seconds=producer_seconds)
 
 
 def shortens_step(view: CaptureView, outcomes: Changes) -> bool:
-    """Whether a cure certainly does not lengthen the step, and may shorten it by MIN_GAIN_SHARE.
+    """Whether a cure does not lengthen the step at worst, and shortens it at best.
 
-    The outcomes are the best and the worst.
+    The first outcome is the best, and the last one is the worst. The best one must save at least MIN_GAIN_SHARE.
     """
     timeline = build_timeline(view)
     if timeline is None or not outcomes:
@@ -168,19 +171,19 @@ def shortens_step(view: CaptureView, outcomes: Changes) -> bool:
 
 
 def makes_cheap_rows(view: CaptureView, site: CallSite, wait: float) -> bool:
-    """Whether the loop makes rows that take less than CHEAP_ROW_SECONDS each, without waiting for anything."""
+    """Whether the loop makes its rows in less than CHEAP_ROW_SECONDS each, mostly without waits."""
     rows = _rows_per_step(site)
     return bool(rows) and wait / rows < CHEAP_ROW_SECONDS and _runnable_share(site) >= UNKNOWN_SHARE
 
 
 def _rows_per_step(site: CallSite) -> float:
-    """Return the rows that a step reads; 0.0 if unknown."""
+    """Return the mean number of rows that a step reads; 0.0 if unknown."""
     rows = [rows for rows in site.values("batch_rows") if isinstance(rows, int)]
     return sum(rows) / site.steps if rows else 0.0
 
 
 def _steps_of_run(view: CaptureView, site: CallSite) -> float:
-    """Return the steps of the run as far as they are known: those that were recorded, but at least one epoch."""
+    """Return the known number of steps: those of the history, but at least one epoch."""
     history, rows = view.capture.history, _rows_per_step(site)
     of_dataset = max((detail.get("dataset_rows") or 0 for detail in view.loader_details(site)), default=0)
     recorded = history.steps if history is not None else 0
@@ -188,7 +191,10 @@ def _steps_of_run(view: CaptureView, site: CallSite) -> float:
 
 
 def _runnable_share(site: CallSite) -> float:
-    """Return the share of the wait in which the thread ran or waited for a core. Without readings, this is 1."""
+    """Return the share of the wait in which the thread was running or runnable.
+
+    A runnable thread waits only for a core. If some events lack this reading, return 1.0.
+    """
     seconds = sum(event.seconds for event in site.events)
     readings = site.values("runnable")
     if not readings or len(readings) < len(site.events) or not seconds:
@@ -197,9 +203,10 @@ def _runnable_share(site: CallSite) -> float:
 
 
 def _python_seconds(view: CaptureView, site: CallSite, wait: float) -> tuple[float, float]:
-    """Return the seconds per step for which the code that makes batches holds the GIL, at best and at worst.
+    """Return for how many seconds per step the making of batches holds the GIL.
 
-    Samples show which lines execute bytecode. Code in C may hold the GIL or not.
+    The result has the seconds at best and at worst. Samples show the time in which lines execute bytecode, which needs
+    the GIL. Nothing shows whether code in C holds it (see UNKNOWN_SHARE).
     """
     runnable = wait * _runnable_share(site)
     if is_python_data(site) or makes_cheap_rows(view, site, wait):
@@ -212,10 +219,11 @@ def _python_seconds(view: CaptureView, site: CallSite, wait: float) -> tuple[flo
 
 
 def _step_python_seconds(view: CaptureView, wait: float) -> tuple[float, float]:
-    """Return the seconds per step outside of the wait that need the GIL, at best and at worst.
+    """Return the seconds per step, without the wait for input, that need the GIL.
 
-    At best, compiled calls and the backward pass do not need it. At worst, all code needs it: it releases the GIL only
-    for a short time, and gets it back when the other thread releases it.
+    The result has the seconds at best and at worst. At best, compiled calls and the backward pass do not need the GIL.
+    At worst, all code needs it: the loop's thread releases the GIL only for short times, and gets it back only when the
+    thread that makes batches releases it.
     """
     rest = max(0.0, view.step_seconds - wait)
     parts = parts_of_step(view)
@@ -225,12 +233,12 @@ def _step_python_seconds(view: CaptureView, wait: float) -> tuple[float, float]:
 
 
 def _cpu_limit(view: CaptureView, outcome: _Outcome) -> float:
-    """Return the seconds that a step needs at least if all its CPU time is divided among the cores.
+    """Return the least seconds of a step if the cores share all its CPU time.
 
     At best, other programs use fewer cores than now, and the operating system divides the cores equally among all busy
-    threads. At worst, it divides them among containers or sessions. Then one more thread or process gives the script no
-    more cores than it has now, unless cores are free. If the CPU time was not measured, a step takes as long as now at
-    worst.
+    threads. At worst, it divides them among containers or sessions, so one more thread or process of the script gives
+    it no more cores than now, unless cores are free. If the CPU time was not measured, the result is 0.0 at best, and
+    the present step time at worst.
     """
     busy, cores = view.capture.facts.get("busy_cores"), float(view.capture.machine.get("cores") or 1)
     if not isinstance(busy, int | float) or not busy:

@@ -1,4 +1,7 @@
-"""Changes of kernels and of the CUDA calls around them: fused, narrowed to 16 bits, shortened or removed."""
+"""Changes that fuse, shorten or remove kernels, or remove CUDA calls.
+
+The docstring of a function says what the returned change does.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +19,11 @@ CALLING_KINDS = frozenset({"work", "launch", "run", "transform", "ops"})
 # Passes of a fused optimizer over the bytes of all parameters. It reads and writes parameters and states, and reads
 # gradients. Adam has two states, SGD with momentum has one.
 ADAM_PASSES, MOMENTUM_PASSES, SGD_PASSES = 7, 5, 3
-Matches = Callable[[DeviceOperation], bool]  # whether a kernel changes
+Matches = Callable[[DeviceOperation], bool]  # tells whether a change applies to a kernel
 
 
 def by_name(matches_name: Callable[[str], bool]) -> Matches:
-    """Return a function that selects kernels by their name. Kernels without a name stay as they are."""
+    """Return a function that selects the kernels whose known name `matches_name` accepts."""
     return lambda operation: bool(operation.name) and matches_name(operation.name)
 
 
@@ -49,10 +52,11 @@ def fuse_elementwise(matches: Matches, *, times_longest: float) -> Change:
 
 
 def fuse_updates(matches: Matches) -> Change:
-    """Replace the foreach kernels of an optimizer by one kernel that makes all their passes at once.
+    """Replace the foreach kernels of an optimizer by one fused kernel.
 
-    Memory limits the foreach kernels and the fused kernel. So their times are proportional to the bytes that they read
-    and write. All kernels of one name together pass over all parameters, usually once.
+    A foreach kernel handles a list of tensors; the fused kernel makes all passes of the foreach kernels at once. Memory
+    limits all these kernels, so their times are proportional to the bytes that they read and write. All kernels of one
+    name together pass over all parameters, usually once.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -70,7 +74,10 @@ def fuse_updates(matches: Matches) -> Change:
 
 
 def _fused_share(updates: Sequence[DeviceOperation]) -> float:
-    """Return the bytes of a fused update as a share of the bytes of these kernels; 1.0 if unknown."""
+    """Return the ratio of the bytes of a fused update to those of these kernels.
+
+    Return 1.0 if the names of the kernels do not show their bytes.
+    """
     blocks: Counter[str] = Counter()
     for operation in updates:
         blocks[operation.name] += operation.blocks
@@ -83,7 +90,7 @@ def _fused_share(updates: Sequence[DeviceOperation]) -> float:
 
 
 def scale_kernels(matches: Matches, share: float) -> Change:
-    """Let matching kernels take a share of their time; 0.0 removes them."""
+    """Multiply the time of matching kernels by `share`; 0.0 removes them."""
 
     def change(timeline: Timeline) -> Timeline:
         operations = [
@@ -104,7 +111,10 @@ def remove_cuda_calls(seconds: float) -> Change:
 
 
 def _find_sequences(timeline: Timeline, matches: Matches) -> Iterator[list[int]]:
-    """Yield the indices of matching kernels that follow each other on a stream, within a step."""
+    """Yield sequences of matching kernels that follow each other on a stream.
+
+    A sequence has the indices of kernels of one step.
+    """
     sequences: dict[int, list[int]] = {}  # by stream
     for action in timeline.actions:
         for index in action.queued_operations:

@@ -1,9 +1,9 @@
-"""Speeds of machines for predictions: probed, or known by the name of the GPU.
+"""Speeds of machines for predictions, from the probe or by the name of the GPU.
 
-`DEVICES` has dense peak rates from NVIDIA's data sheets. Predictions use only the ratios of two GPUs; the rule
-`memory_bound` compares measured rates with the peaks. `LINKS` has the speeds of PCIe with 16 lanes, and of NVLink-C2C.
-Only PCIe 5 was measured (on an H200). For PCIe 3 and 4, uploads from page-locked memory are assumed to reach 79 % of
-the nominal rate. A copy by the CPU limits uploads from pageable memory.
+`DEVICES` has peak rates from NVIDIA's data sheets, without sparsity. Predictions use only the ratio of the rates of two
+GPUs; the rule `memory_bound` compares measured rates with the peak rates. `LINKS` has the speeds of PCIe with 16 lanes,
+and of NVLink-C2C. Only PCIe 5 was measured (on an H200). For PCIe 3 and 4, uploads from page-locked memory are assumed
+to reach 79 % of the nominal rate. For uploads from pageable memory, a copy by the CPU is the limit.
 """
 
 import re
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 MEASURED_ON = "NVIDIA H200"
-GATHER_BYTES_PER_SECOND = 1.3e12  # a kernel selects rows of 400 bytes in the memory of an H200
-HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread copies between host arrays
+GATHER_BYTES_PER_SECOND = 1.3e12  # of a kernel that selects rows of 400 bytes in the memory of an H200
+HOST_COPY_BYTES_PER_SECOND = 8.8e9  # of one thread that copies between host arrays
 LAUNCH_SECONDS = 2.5e-6  # host time per kernel launch
 MIN_SCALED_SECONDS = 5e-6  # neither arithmetic nor memory limits a shorter kernel
 
@@ -47,10 +47,10 @@ class GpuPeaks:
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeeds:
-    """Bytes per second of a link, from page-locked and from pageable host memory."""
+    """Bytes per second of an upload over a link."""
 
-    pinned: float
-    pageable: float
+    pinned: float  # from page-locked host memory
+    pageable: float  # from pageable host memory
 
 
 LINKS = {
@@ -59,7 +59,8 @@ LINKS = {
     "pcie5": LinkSpeeds(54.8e9, 8e9),
     "c2c": LinkSpeeds(350e9, 30e9),  # NVLink between Grace and Hopper; not measured
 }
-DEVICES = {  # `find_gpu` uses the first name that matches, so a name comes before shorter names that it contains
+# `find_gpu` uses the first name that matches, so a name comes before the shorter names that it contains.
+DEVICES = {
     "b200": GpuPeaks(2250, 80, 8.0, "pcie5"),
     "gh200": GpuPeaks(989, 67, 4.0, "c2c"),
     "h200": GpuPeaks(989, 67, 4.8, "pcie5"),
@@ -88,14 +89,15 @@ class MachineSpeeds:
     device_to_host: float  # read-back into page-locked memory
     launch_seconds: float  # host time per kernel launch
     host_copy: float  # copy between host arrays, by one thread
-    gather: float  # selecting rows in device memory; not probed: derived from the value of an H200
-    origin: str  # a phrase that says where the speeds come from
+    gather: float  # selection of rows in device memory; the probe does not measure it (see `_gather_bytes_per_second`)
+    origin: str  # how the speeds were determined, such as "measured on an NVIDIA H200"
 
 
 def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
     """Return the speeds of a GPU, from its probe or else by its name.
 
-    If `gpu` is empty, the probe may be of any GPU. Without a matching probe, an unknown GPU counts as an H200.
+    `gpu` is the driver's name for the GPU. If it is empty, use the probe of any GPU. Without a matching probe, an
+    unknown GPU gets the speeds of an H200.
     """
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
         return _probed_speeds(probe)
@@ -120,13 +122,13 @@ def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
 
 def gpu_name(view: CaptureView) -> str:
     """Return the driver's name for the GPU of a capture, or an empty string."""
-    # the readings of each GPU (see analyse/gpu_gauges.py); the first GPU counts
+    # NVML's readings (see analyse/gpu_gauges.py). With several GPUs, use the first one.
     gauges = view.capture.facts.get("gauges") or [{}]
     return str(gauges[0].get("name") or "")
 
 
 def machine_speeds(view: CaptureView) -> MachineSpeeds:
-    """Return the speeds of the machine of a capture."""
+    """Return the speeds of a capture's machine, from the saved probe if it matches."""
     return speeds_of_gpu(gpu_name(view), Probe.cached())
 
 
@@ -136,7 +138,7 @@ def find_gpu(gpu: str) -> str | None:
     For example, `NVIDIA A100-SXM4-80GB` has the key a100.
     """
     normalized = gpu.lower().replace("geforce ", "").replace("rtx ", "rtx")
-    # A digit after the name belongs to the name of another GPU: `NVIDIA T400` is no T4.
+    # A name with one more digit belongs to a different GPU: `NVIDIA T400` is not a T4.
     return next((name for name in DEVICES if re.search(rf"{name.replace('-', '[ -]')}(?!\d)", normalized)), None)
 
 
@@ -151,10 +153,10 @@ def validate_machine(device: str, link: str) -> None:
 def on_other_machine(
     timeline: Timeline, present_gpu: str, *, device: str = "", link: str = ""
 ) -> tuple[Timeline, Timeline]:
-    """Return the timeline on another GPU or link, at best and at worst.
+    """Return the timeline on another GPU or link: at best, and at worst.
 
-    `present_gpu` and `device` are keys of DEVICES, and `link` is a key of LINKS. Without `device`, the GPU stays the
-    same. Without `link`, the timeline gets the usual link of the GPU.
+    `present_gpu` and `device` are keys of DEVICES, and `link` is a key of LINKS. Without `device`, the GPU is
+    `present_gpu`. Without `link`, the link is the usual one of the GPU.
     """
     present, other = DEVICES[present_gpu], DEVICES[_validate_name(device, DEVICES, "device") if device else present_gpu]
     before, after = LINKS[present.link], LINKS[_validate_name(link, LINKS, "link") if link else other.link]
@@ -166,7 +168,7 @@ def on_other_machine(
 
 
 def _kernel_factors(present: GpuPeaks, other: GpuPeaks, pick: Callable[[list[float]], float]) -> tuple[float, float]:
-    """Return the factors on the time of matrix products, and of other kernels.
+    """Return the factor on the time of matrix products, and that of other kernels.
 
     The dtype of a product is unknown, so `pick` (min or max) chooses between the factors of two dtypes.
     """
@@ -178,9 +180,9 @@ def _scale_operation(
 ) -> DeviceOperation:
     """Scale a copy by the ratio of the links, or a kernel by its factor.
 
-    Kernels up to MIN_SCALED_SECONDS stay as they are, and no kernel becomes shorter than that.
+    Kernels of up to MIN_SCALED_SECONDS do not change, and longer kernels do not become shorter than MIN_SCALED_SECONDS.
     """
-    if operation.is_pageable:  # the CPU limits it; it may be the preparation of an upload, which has no copy engine
+    if operation.is_pageable:  # a copy by the CPU; for the preparation of an upload, `engine` is "compute"
         return replace(operation, seconds=operation.seconds * before.pageable / after.pageable)
     if operation.engine != "compute":
         return replace(operation, seconds=operation.seconds * before.pinned / after.pinned)
@@ -191,7 +193,7 @@ def _scale_operation(
 
 
 def _validate_name(name: str, table: dict[str, Any], kind: str) -> str:
-    """Return the key of the table for a name in any case, or raise CaptureError."""
+    """Return the key of `table` that equals `name` except for case, or raise CaptureError."""
     if name.lower() in table:
         return name.lower()
     raise CaptureError(f"{name!r} is not a known {kind}. Use one of {', '.join(sorted(table))}.")
@@ -213,8 +215,9 @@ def _probed_speeds(probe: Probe) -> MachineSpeeds:
 
 
 def _gather_bytes_per_second(gpu: str) -> float:
-    """Return how fast a GPU selects rows: the value of an H200, scaled by the ratio of their memory rates.
+    """Return the bytes per second at which a GPU selects rows in its memory.
 
-    A GPU that is not in DEVICES counts as an H200.
+    This is the value of an H200, scaled by the ratio of the memory rates. A GPU that is not in DEVICES gets the value
+    of an H200.
     """
     return GATHER_BYTES_PER_SECOND * DEVICES[find_gpu(gpu) or "h200"].memory / DEVICES["h200"].memory

@@ -1,4 +1,4 @@
-"""Functions that `cure_changes`, `compile_cure_changes` and `upload_cure_changes` share."""
+"""Helpers for the outcomes of cures: for `cure_changes` and the modules beside it."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,9 @@ from forebay.doctor.predict.machines import MachineSpeeds, machine_speeds
 
 __all__ = ["WORKERS_BYTES_PER_SECOND", "Changes", "choose_outcomes", "limit_by_cores", "line_of"]
 
-WORKERS_BYTES_PER_SECOND = 2.1e9  # from worker processes through the pinning thread; measured 1.8e9 to 2.4e9
-Changes = tuple[Change, ...]  # one change of the timeline per possible outcome of a cure
+# Rate at which a DataLoader gets batches from its worker processes and page-locks them; 1.8e9 to 2.4e9 were measured.
+WORKERS_BYTES_PER_SECOND = 2.1e9
+Changes = tuple[Change, ...]  # one change of the timeline per outcome of a cure
 
 
 def choose_outcomes(
@@ -21,9 +22,9 @@ def choose_outcomes(
 
 
 def limit_by_cores(view: CaptureView) -> Change:
-    """Let a step take at least the CPU time of the present step, divided among all cores.
+    """Let a step take at least its present CPU time divided by the cores.
 
-    If the CPU time was not measured, a step takes as long as now.
+    If the CPU time was not measured, a step takes at least as long as now.
     """
     busy, cores = view.capture.facts.get("busy_cores"), view.capture.machine.get("cores") or 1
     share = min(1.0, busy / cores) if isinstance(busy, int | float) else 1.0

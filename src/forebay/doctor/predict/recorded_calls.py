@@ -1,8 +1,9 @@
 """The CUDA calls of the loop, with the operations that they queue and wait for.
 
 A recorded CUDA call shows its operations and its waits. If another thread makes a copy for an event of the loop, that
-event counts as the call that queued the copy. Calls without a record are inferred. If an event reads a value and no
-wait was recorded in it, the doctor assumes that the event waits for the last operation that ended during the event.
+event counts as the call that queued the copy. For operations without a recorded call, `inferred_calls` adds a call. If
+an event reads a value and CUPTI recorded no wait in it, the doctor assumes that the event waits for the last operation
+that ended during the event.
 """
 
 from collections.abc import Sequence
@@ -26,11 +27,11 @@ _HOST_WAITS = (_EVENT_WAIT, _STREAM_WAIT, _DEVICE_WAIT)
 
 
 def find_calls(device_view: DeviceView, steps: Sequence[Sequence[HostInterval]]) -> LoopCalls:
-    """Return all calls of the loop's thread in these steps."""
+    """Return the recorded and the inferred CUDA calls of the loop in these steps."""
     loop = LoopIntervals([interval for intervals in steps for interval in intervals])
     starts, ends = device_view.operations["start"].astype(np.int64), device_view.operations["end"].astype(np.int64)
     queue_times = np.full(len(starts), NO_MATCH, np.int64)
-    # The second half of the end times belongs to preparations: that of an operation ends when the operation starts.
+    # The second half of the end times belongs to preparations: the preparation of a copy ends when the copy starts.
     loop_calls = LoopCalls([], queue_times, starts, np.concatenate([ends, starts]))
     if device_view.lags_behind:
         loop_calls.start_times = expected_starts(len(starts), device_view.period, steps)
@@ -66,7 +67,8 @@ def _add_recorded_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Lo
     is_blocking = mask_blocking_copies(device_view)
     for index in operation_indices:
         call_index = int(device_view.call_of[index])
-        # A call of the loop queues at its end, unless it then waits for its copy. Other threads queue at the start.
+        # A call of the loop's thread queues its operation at its end, unless it waits for a copy. A call of another
+        # thread queues its operation at its start.
         queues_last = is_own[call_index] and not is_blocking[index]
         latest = min(ends[call_index], loop_calls.start_times[index])
         loop_calls.queue_times[index] = latest if queues_last else starts[call_index]
@@ -86,7 +88,7 @@ def _add_recorded_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Lo
 
 
 def _order_by_stream(device_view: DeviceView, queue_times: Any, operation_indices: list[int]) -> None:
-    """Delay queueing times so that they follow the order of execution on each stream."""
+    """Delay `queue_times` in place so that they follow the order of execution on each stream."""
     indices, streams = np.array(operation_indices, np.int64), device_view.operations["stream"]
     for stream in np.unique(streams[indices]):
         selected = indices[streams[indices] == stream]
@@ -98,8 +100,8 @@ def _order_by_stream(device_view: DeviceView, queue_times: Any, operation_indice
 def _is_queued_by_call(device_view: DeviceView, index: int, is_own: Any) -> bool:
     """Whether the recorded call of an operation shows when the loop queued the operation.
 
-    If another thread makes a copy for an event of the loop, its call is later than the event. The loop queued the copy
-    in the event, so the time of the event counts as the queueing time.
+    It does not if another thread makes a copy for an event of the loop: the loop queues the copy in the event, and the
+    call of the other thread is later.
     """
     owner = int(device_view.event_of[index])
     if is_own[device_view.call_of[index]] or owner < 0 or device_view.events[owner].thread != device_view.thread:
@@ -112,9 +114,9 @@ def _set_awaited_operations(
 ) -> None:
     """Set the operations that each call waits for.
 
-    A call that queues blocking copies waits for these copies. A wait for a stream waits for the last operation that was
-    queued on it before, and a wait for the device for the last operation on each stream. A wait for a CUDA event waits
-    for the last operation that ended during the call.
+    A call that queues blocking copies waits for these copies. A call that waits for a stream waits for the last
+    operation that was queued on it before the call. A call that waits for the device waits for such an operation of
+    each stream. A call that waits for a CUDA event waits for the last operation that ended during the call.
     """
     by_end_time = _OperationsByEndTime(device_view.operations["end"].astype(np.int64))
     by_stream = _OperationsByStream(device_view.operations["stream"], queue_times)
@@ -142,7 +144,10 @@ class _OperationsByStream:
         self._queue_times = queue_times
 
     def last_queued(self, before: int, stream: int | None) -> list[int]:
-        """Return the last operation queued before a time on `stream`; if it is None, on each stream."""
+        """Return a list of the last operation that each selected stream got before a time.
+
+        `stream` selects one stream; None selects all.
+        """
         last = []
         for indices in self._indices.values() if stream is None else [self._indices.get(stream, [])]:
             position = int(np.searchsorted(self._queue_times[indices], before)) - 1 if len(indices) else -1

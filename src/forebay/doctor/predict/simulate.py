@@ -1,4 +1,4 @@
-"""The predicted step time of a timeline with changes."""
+"""The prediction of the step time, from the simulation of a changed timeline."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,17 +8,16 @@ from forebay.doctor.predict.timeline import Timeline, least_step_seconds, steady
 
 __all__ = ["MAX_ERROR", "WARM_CACHE_FACTOR", "GAIN_UNCERTAINTY", "Prediction", "predict"]
 
-MAX_ERROR = 0.03  # share of the measured step; a model with a larger error is not reliable
-# Uncertainty in addition to the error of the model, from measurements of cured scripts. The smaller one of the next two
-# applies.
+MAX_ERROR = 0.03  # share of the measured step; a simulation with a larger error is not reliable
+# Uncertainty of the effect of a cure, from measurements of cured scripts. The smaller of the next two values applies.
 STEP_UNCERTAINTY = 0.1  # share of the predicted step
 GAIN_UNCERTAINTY = 0.2  # share of the gain
 MIN_GAIN_SHARE = 1e-6  # of the step; a smaller gain is a rounding error of the simulation
-MAX_ERROR_SHARE = 0.5  # of the gain; the error of the model makes a prediction at most this uncertain
-# If a cure makes the loop sleep less or copy less pageable memory, the CPU caches stay warm. The same Python work then
-# takes between this share of its time and all of it. Eight scripts of tests/doctor/cures were recorded with and without
-# the cure: the work took two thirds of its time in three scripts (read-backs in JAX, uploads of 32 MiB per step in
-# PyTorch), four fifths in one, and all of it in the other four. The factor is below the smallest measured share.
+MAX_ERROR_SHARE = 0.5  # of the gain; the error of the simulation adds at most this uncertainty to a prediction
+# If a cure makes the loop sleep less or copy less pageable memory, the CPU caches stay warm. So the same Python work
+# takes less time: at best this share. Eight scripts of tests/doctor/cures were recorded with and without the cure. With
+# the cure, the work took two thirds of its time in three scripts (read-backs in JAX, uploads of 32 MiB per step in
+# PyTorch), four fifths in one script, and all of it in four scripts. The factor is below the smallest measured share.
 WARM_CACHE_FACTOR = 0.55
 
 
@@ -29,7 +28,7 @@ class Prediction:
     now: float  # measured seconds of the unchanged step
     low: float  # predicted seconds, at best
     high: float  # predicted seconds, at worst
-    error: float  # of the model for the unchanged script, as a share of the measured step
+    error: float  # error of the simulation of the unchanged script, as a share of the measured step
 
     @property
     def is_reliable(self) -> bool:
@@ -39,13 +38,13 @@ class Prediction:
 def predict(
     timeline: Timeline, changes: Iterable[Change], *, measured: float, error: float | None = None
 ) -> Prediction:
-    """Predict the step with these changes, applied in order.
+    """Predict the step time after these changes, applied in order.
 
-    `measured` is the step time in seconds. `error` is the known error of the model as a share of `measured`; without
-    it, the simulation of the unchanged timeline gives the error. `low` to `high` covers the uncertainty of a cure and
-    the error of the model. Three laws hold for every timeline:
+    `measured` is the present step time in seconds. `error` is the error of the simulation as a share of `measured`;
+    if it is None, a simulation of the unchanged timeline determines it. The range from `low` to `high` includes the
+    uncertainty of a cure and the error of the simulation. Three laws hold for every timeline:
 
-    - A cure that does not shorten the simulated step predicts exactly `measured`, or more.
+    - For a cure that does not shorten the simulated step, `low` and `high` are at least `measured`.
     - `low` is at least `least_step_seconds` of the changed timeline.
     - `high` is at most `measured`, unless the simulated step is longer even at best.
     """
@@ -68,7 +67,7 @@ def predict(
 
 
 def _keeps_caches_warm(before: Timeline, after: Timeline) -> bool:
-    """Whether the host sleeps less often, or copies less pageable memory, than before."""
+    """Whether the host sleeps less often, or copies less pageable memory (see WARM_CACHE_FACTOR)."""
     return _count_sleeps(after) < _count_sleeps(before) or _pageable_nbytes(after) < _pageable_nbytes(before)
 
 

@@ -29,13 +29,13 @@ class DeviceOperation:
     seconds: float
     stream: int = 0
     engine: DeviceEngine = "compute"
-    line: int = -1  # the source line that queued the operation; -1 if unknown
+    line: int = -1  # index into `Capture.lines` of the line that queued the operation; -1 if unknown
     nbytes: int = 0  # bytes that a copy transfers; 0 for a kernel
     dependencies: tuple[int, ...] = ()  # indices of operations on other streams that must end first
-    gap_seconds: float = 0.0  # shortest time from the end of the previous operation of the stream to the start
+    gap_seconds: float = 0.0  # shortest time between the end of the previous operation of the stream and the start
     latency_seconds: float = 0.0  # delay after queueing, or after the end of the dependencies
-    is_pageable: bool = False  # a copy from or to pageable memory
-    is_matrix_product: bool = False  # a matrix product, a convolution or an attention kernel
+    is_pageable: bool = False  # whether this is a copy from or to pageable memory
+    is_matrix_product: bool = False  # whether this is a matrix product, a convolution or an attention kernel
     name: str = ""  # of the kernel
     blocks: int = 0  # thread blocks of a kernel; 0 if unknown
 
@@ -47,7 +47,7 @@ class HostAction:
     seconds: float  # of work, without waits
     queued_operations: tuple[int, ...] = ()  # indices of operations that the action queues after its work
     awaited_operations: tuple[int, ...] = ()  # indices of operations that the action waits for before its work
-    line: int = -1  # source line; -1 if unknown
+    line: int = -1  # index into `Capture.lines`; -1 if unknown
     kind: str = "work"  # "work", "launch", or a value of EventKind, such as "upload", or "run" for a compiled call
     ends_step: bool = False
     sleeps: bool = False  # whether the thread sleeps while it waits; otherwise it polls
@@ -55,12 +55,12 @@ class HostAction:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Consecutive steps of a script."""
+    """Consecutive steps of a script. A producer is another thread or process that makes batches."""
 
     actions: tuple[HostAction, ...]
     operations: tuple[DeviceOperation, ...] = ()
-    min_step_seconds: float = 0.0  # lower limit of the step time, for example what new producers of batches need
-    producer_seconds: float = 0.0  # per step: what the recorded producers need; also a lower limit
+    min_step_seconds: float = 0.0  # lower limit of the step time, such as the time that new producers need
+    producer_seconds: float = 0.0  # time per step that the recorded producers need, which is another lower limit
 
     def with_parts(
         self,
@@ -70,7 +70,7 @@ class Timeline:
         min_step_seconds: float | None = None,
         producer_seconds: float | None = None,
     ) -> "Timeline":
-        """Return a copy with the given parts. A `min_step_seconds` below the present one has no effect."""
+        """Return a copy with the given parts. `min_step_seconds` can only grow."""
         return replace(
             self,
             actions=self.actions if actions is None else tuple(actions),
@@ -83,7 +83,7 @@ class Timeline:
 
     @property
     def least_seconds(self) -> float:
-        """The lower limit of the step time, whatever the host and the device do."""
+        """The lower limit of the step time that is independent of actions and operations."""
         return max(self.min_step_seconds, self.producer_seconds)
 
     @property
@@ -135,7 +135,8 @@ def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
 def steady_step_seconds(timeline: Timeline) -> float:
     """Simulate two rounds, and return the mean step time of the second, in seconds.
 
-    In the second round the loop is in a steady state. The result is at least `least_seconds`; 0.0 without steps.
+    In the second round, the loop is in a steady state. The result is at least `Timeline.least_seconds`. Without steps,
+    it is 0.0.
     """
     step_seconds = simulate_steps(timeline, rounds=2)
     second_round = step_seconds[len(step_seconds) // 2 :]
@@ -143,10 +144,10 @@ def steady_step_seconds(timeline: Timeline) -> float:
 
 
 def least_step_seconds(timeline: Timeline) -> float:
-    """Return the seconds below which no step of the timeline can fall, whatever overlaps.
+    """Return the mean step time in seconds if all work overlaps as much as possible.
 
-    This is the largest of: the work of the host, the work of each stream and of each copy engine, and what the
-    producers of batches need.
+    This is the largest of these times per step: the work of the host, the work of each stream, the work of each copy
+    engine, and `Timeline.least_seconds`.
     """
     steps = timeline.step_count
     if not steps:

@@ -1,10 +1,12 @@
-"""A timeline with an assumed device, for captures without device records. The device works for as long as possible.
+"""A timeline with an assumed device, for captures without device records.
 
-When the host's wait ends, the device has finished. The device may have started with the first operation that the host
-queued after its previous wait. A cure that shortens the host during this time may save nothing. A cure that shortens
-the host while the device certainly has no work saves its time. If the host never waits, the device may limit each step.
+The assumed device works for as long as possible. It has finished when a wait of the host ends, and it may have started
+with the first operation that the host queued after the previous wait. A cure that shortens host work in this time may
+save nothing, because the step still waits for the device. A cure that shortens host work while the device certainly has
+no work does save time. If the host never waits, the device may determine each step time.
 
-On a CPU, the device of JAX is a pool of threads. It works for at most the CPU time of all threads except the loop's.
+On a CPU, the device of JAX is a pool of threads. It works for at most the CPU time of all threads except the loop's
+thread.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,8 +19,8 @@ from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timelin
 
 __all__ = ["has_unseen_device", "with_slowest_device"]
 
-# Kinds of events that queue work for a device. If the hooks record every compiled call and operation of a framework,
-# nothing else queues work for its device.
+# Kinds of events that queue work for a device. If the hooks record every compiled call and operation of a framework, no
+# other host work queues work for its device.
 _LAUNCHING_KINDS = frozenset({EventKind.RUN, EventKind.TRANSFORM})
 
 
@@ -31,7 +33,7 @@ def has_unseen_device(view: CaptureView) -> bool:
 
 
 def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
-    """Return the timeline of the host with a device that works for as long as possible."""
+    """Return the host's timeline with a device that works for as long as possible."""
     actions, share = timeline.actions, _largest_device_share(view)
     waits = [index for index, action in enumerate(actions) if action.kind in WAIT_KINDS and action.seconds]
     if not waits:
@@ -46,8 +48,8 @@ def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
         first = next(
             (position for position, index in enumerate(between) if _may_queue(actions[index], queueing_kinds)), None
         )
-        # The device is busy from the start of the first action that may queue work. In a simulation, an action queues
-        # operations at its end, so the action before the first one queues the operation.
+        # The device is busy from the start of the first action that may queue work. In the simulation, an action queues
+        # operations at its end. So the action before this first action queues the operation.
         idle, busy = (between, []) if first is None else (between[:first], between[first:])
         idle, operation = _slowest_operation(actions, idle, busy, wait, share)
         operations.append(operation)
@@ -62,8 +64,9 @@ def _slowest_operation(
 ) -> tuple[list[int], DeviceOperation]:
     """Return the actions before the assumed operation of the device, and this operation.
 
-    It is the longest operation for which the host may have waited. It runs during the actions of `busy` and ends with
-    the wait. If it can take only a `share` of the time since the previous wait, it starts later.
+    The operation is the longest one for which the host may have waited. It runs during the actions of `busy` and ends
+    with the wait. The device can work only for `share` of the time since the previous wait. If this is shorter, the
+    operation starts later.
     """
     waited, worked = actions[wait].seconds, sum(actions[index].seconds for index in busy)
     elapsed = waited + worked + sum(actions[index].seconds for index in idle)
@@ -80,7 +83,8 @@ def _slowest_operation(
 def _largest_device_share(view: CaptureView) -> float:
     """Return the largest share of the time for which the device may work.
 
-    Several threads may share the work of the device, so their CPU time is at least the time of the device.
+    With JAX on the CPU, the threads other than the loop's thread do the work of the device. So the device works for at
+    most their CPU time.
     """
     other_cores = view.capture.facts.get("other_cores")
     if view.has_gpu or not isinstance(other_cores, int | float):
@@ -89,7 +93,7 @@ def _largest_device_share(view: CaptureView) -> float:
 
 
 def _may_queue(action: HostAction, kinds: Collection[str] | None) -> bool:
-    """Whether an action may queue work for the device; with `kinds`, only actions of these kinds may."""
+    """Whether an action may queue work for the device: any action, or one of `kinds`."""
     return kinds is None or action.kind in kinds
 
 

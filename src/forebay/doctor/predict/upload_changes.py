@@ -1,4 +1,7 @@
-"""Cures of uploads as changes of a timeline."""
+"""Cures of uploads as changes of a timeline.
+
+The docstring of a function says what the returned change does.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,12 +22,12 @@ __all__ = [
 ]
 
 COPY_STREAM = -1  # simulated stream that has only prefetched copies
-# Explicit uploads, and arrays that a framework copies to the device because an operation needs them there.
+# "move": a framework copies an array to the device because an operation needs it there.
 UPLOAD_KINDS = ("upload", "move")
 
 
 def remove_uploads(line: int, *, share: float = 1.0) -> Change:
-    """Remove the uploads of a line, or a share of them."""
+    """Remove `share` of the uploads of a line."""
 
     def change(timeline: Timeline) -> Timeline:
         uploads = [index for index, action in enumerate(timeline.actions) if is_call_of(action, UPLOAD_KINDS, line)]
@@ -35,7 +38,7 @@ def remove_uploads(line: int, *, share: float = 1.0) -> Change:
 
 
 def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
-    """Copy from page-locked memory, at the speed of the link.
+    """Let the uploads of a line copy from page-locked memory at `bytes_per_second`.
 
     The call only queues the copy and does not wait.
     """
@@ -58,9 +61,9 @@ def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
 
 
 def overlap_copies(line: int) -> Change:
-    """Run the copies of a line on their own stream, as if the loop queued them one step early.
+    """Run the copies of a line on their own stream, without waits for them.
 
-    So nothing waits for these copies.
+    This simulates a loop that queues these copies one step early.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -92,9 +95,8 @@ def prefetch_uploads(
 ) -> Change:
     """Let a thread make and upload the next batch during the step.
 
-    The copies come from page-locked memory at `bytes_per_second`. The thread makes batches at
-    `producer_bytes_per_second`. If the loop makes its batches at `making_bytes_per_second`, the change removes that
-    time too.
+    It copies from page-locked memory at `bytes_per_second`, and makes batches at `producer_bytes_per_second`. If the
+    loop now makes its batches itself, at `making_bytes_per_second`, the change also removes this time.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -112,8 +114,8 @@ def prefetch_uploads(
 def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_bytes_per_second: float) -> Change:
     """Let other threads make the next batch during the step, as tf.data does.
 
-    The loop only queues the upload. The loop makes batches at `making_bytes_per_second`, the other threads at
-    `producer_bytes_per_second`. Unlike `prefetch_batches`, this change estimates the times from the bytes.
+    The loop only queues the upload. The loop now makes batches at `making_bytes_per_second`, and the other threads will
+    make them at `producer_bytes_per_second`. Unlike `prefetch_batches`, this change estimates the times from the bytes.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -132,9 +134,10 @@ def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_b
 
 
 def prefetch_batches(line: int, *, seconds: float, producer_seconds: float) -> Change:
-    """Let producers make the next batch during the step, not the loop before each upload.
+    """Let producers make the next batch during the step, instead of the loop.
 
-    The change removes `seconds` of host work before each upload. The producers need `producer_seconds` per step.
+    The change removes `seconds` of host work before each upload. The producers, which are other threads or processes,
+    need `producer_seconds` per step.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -148,18 +151,18 @@ def prefetch_batches(line: int, *, seconds: float, producer_seconds: float) -> C
 
 
 def merge_uploads(line: int, *, bytes_per_second: float, host_bytes_per_second: float) -> Change:
-    """Replace the uploads of a step by one, at `bytes_per_second`.
+    """Replace the uploads of a step by one upload at `bytes_per_second`.
 
-    The host also assembles the data, at `host_bytes_per_second`. The simulation does this at the end of the step.
+    The host also assembles the data at `host_bytes_per_second`. In the simulation, it does this at the end of the step.
     """
 
     def change(timeline: Timeline) -> Timeline:
         actions, operations = [], list(timeline.operations)
-        copies: list[int] = []  # copies of this step so far
+        copies: list[int] = []  # indices of the copies of this step so far
         for action in timeline.actions:
             if is_call_of(action, UPLOAD_KINDS, line):
                 # Keep the first upload of the step. An upload can have several actions, of which one queues the copy.
-                # Count an action that queues nothing as a part of the previous upload.
+                # An action that queues nothing is a part of the previous upload.
                 is_repeated = bool(copies) and (bool(action.queued_operations) or len(copies) > 1)
                 copies += action.queued_operations
                 if is_repeated:
@@ -202,10 +205,11 @@ def narrow_dtype(line: int, *, share: float, kind: str = "upload") -> Change:
 def gather_on_device(
     line: int, *, gather_bytes_per_second: float, making_bytes_per_second: float = 0.0, waits: bool = False
 ) -> Change:
-    """Keep the data on the device; the loop uploads only row indices.
+    """Keep the data on the device, so that the loop uploads only row indices.
 
-    With `waits`, the loop waits for the indices as it waits for the rows now. If the loop makes its batches at
-    `making_bytes_per_second`, the change removes that time too.
+    The device gathers the rows at `gather_bytes_per_second`. With `waits`, the loop waits for this as it now waits for
+    the upload. If the loop now makes its batches itself, at `making_bytes_per_second`, the change also removes this
+    time.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -231,7 +235,7 @@ def gather_on_device(
 def _copies_of(timeline: Timeline, line: int, kind: str = "upload") -> Iterator[int]:
     """Yield the indices of the copies that calls of this kind queue on a line.
 
-    For uploads, this includes copies to the device by compiled functions.
+    For uploads, this includes copies to the device that compiled functions on this line queue.
     """
     for action in timeline.actions:
         if is_call_of(action, UPLOAD_KINDS if kind == "upload" else (kind,), line):
@@ -247,8 +251,8 @@ def _copies_of(timeline: Timeline, line: int, kind: str = "upload") -> Iterator[
 def _remove_batch_making(timeline: Timeline, line: int, bytes_per_second: float) -> Timeline:
     """Remove the host work that makes the batches before the uploads of a line.
 
-    The capture does not record the duration of this work. The estimate is the time to make the bytes at
-    `bytes_per_second`, but at least the host time of the upload, because the upload copies the same bytes into new
+    The capture does not contain the duration of this work. The estimate is the time for the bytes at
+    `bytes_per_second`, but at least the host time of the upload, because the upload also copies these bytes into new
     memory.
     """
     actions = list(timeline.actions)
@@ -261,7 +265,10 @@ def _remove_batch_making(timeline: Timeline, line: int, bytes_per_second: float)
 
 
 def _upload_host_seconds(timeline: Timeline, index: int, line: int) -> float:
-    """Return the host time of an upload, before and after it queues the copy."""
+    """Return the host time of an upload, both before and after it queues the copy.
+
+    `index` is the index of the action that queues the copy.
+    """
     actions = timeline.actions
     seconds = actions[index].seconds
     for neighbours in (range(index - 1, -1, -1), range(index + 1, len(actions))):
@@ -273,10 +280,10 @@ def _upload_host_seconds(timeline: Timeline, index: int, line: int) -> float:
 
 
 def _shorten_before(actions: list[HostAction], index: int, line: int, seconds: float) -> None:
-    """Subtract seconds from the host work before an upload.
+    """Subtract `seconds` from the host work before the upload at `index`, in place.
 
-    The search goes back to the start of the step, or to the last call that is neither an upload of this line nor a
-    launch of any line.
+    The search for host work goes back to the start of the step, or to the last call that is neither an upload of this
+    line nor a launch of any line.
     """
     while index > 0 and seconds > 0:
         index -= 1

@@ -1,7 +1,7 @@
 """The outcomes of each cure of uploads, as changes of a timeline.
 
-Each function returns one change of the timeline per possible outcome. If the capture has device records, the changes
-apply to the copies of each call. Otherwise they apply only to the time of the host.
+Each function returns one change of the timeline per outcome; its docstring describes the cure. With device records, the
+changes apply to the copies of each call. Without them, the changes apply only to the time of the host.
 """
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
@@ -35,14 +35,14 @@ __all__ = [
 
 MAKING_BYTES_PER_SECOND = 3.5e9  # NumPy assembles rows in new memory; the slowest measurement
 FEED_BYTES_PER_SECOND = 17e9  # four worker threads gather rows into page-locked memory
-# Speed at which a framework converts an array, which copies it: the speed of memory copies by one core at best, and the
-# speed of TensorFlow, the slowest framework, at worst.
+# Rate at which a framework converts an array, which copies its bytes. At best, this is the rate of memory copies by one
+# core; at worst, the rate of TensorFlow, the slowest framework.
 CONVERSION_BYTES_PER_SECOND = 10e9, 1e9
 # To join arrays with `np.stack`, at best and at worst: seconds per call, and seconds per array. Measured on one of two
 # cores of a virtual machine (2026-11-19): 5 us for 4 arrays of 32 B, 21 us for 32 of 256 B, 90 us for 64 of 4 KiB.
 JOIN_CALL_SECONDS = 1e-6, 10e-6
 JOIN_PIECE_SECONDS = 0.2e-6, 1.5e-6
-# To make one array of the framework from the result, at best and at worst. Measured on the same machine: 4 us for
+# To make one array of the framework from the joined array, at best and at worst. Measured on the same machine: 4 us for
 # `torch.from_numpy`, 42 us for `tf.convert_to_tensor`, 57 us for `jnp.asarray`; 7 us for an argument of a jitted
 # function.
 CONVERT_SECONDS = 2e-6, 80e-6
@@ -50,7 +50,7 @@ ARGUMENT_SECONDS = 1e-6, 15e-6
 
 
 def remove_uploads(view: CaptureView, site: CallSite, share: float = 1.0) -> Changes:
-    """Remove the uploads of a site, or a share of them."""
+    """Remove `share` of the uploads of a site."""
     line = line_of(site)
     return choose_outcomes(
         view,
@@ -60,7 +60,7 @@ def remove_uploads(view: CaptureView, site: CallSite, share: float = 1.0) -> Cha
 
 
 def store_in_arrays(view: CaptureView, site: CallSite) -> Changes:
-    """Convert arrays instead of Python lists: one copy of the bytes, at each of CONVERSION_BYTES_PER_SECOND."""
+    """Convert arrays instead of Python lists, at CONVERSION_BYTES_PER_SECOND."""
     return tuple(
         call_changes.shorten_calls(line_of(site), UPLOAD_KINDS, site.nbytes / speed)
         for speed in CONVERSION_BYTES_PER_SECOND
@@ -68,9 +68,10 @@ def store_in_arrays(view: CaptureView, site: CallSite) -> Changes:
 
 
 def join_with_numpy(view: CaptureView, site: CallSite, pieces: float, *, converts: bool = True) -> Changes:
-    """Join the arrays of each call with NumPy, then make one array of the framework from the result.
+    """Join the `pieces` arrays of each call with NumPy, and convert the joined array.
 
-    A call joins `pieces` arrays. Without `converts`, the result remains a NumPy array, and a compiled call uploads it.
+    Without `converts`, the script does not convert the joined array, but passes it to a compiled call, which uploads
+    it.
     """
     line, calls = line_of(site), site.per_step
     copies = 2 if converts else 1
@@ -96,7 +97,11 @@ def join_with_numpy(view: CaptureView, site: CallSite, pieces: float, *, convert
 
 
 def keep_on_device(view: CaptureView, site: CallSite) -> Changes:
-    """Keep the data on the device, and upload row indices. One outcome waits for this upload, the other does not."""
+    """Keep the data on the device, and upload row indices.
+
+    At worst, the loop waits for the upload of the indices. Without device records, half of the time of the present
+    upload remains at worst.
+    """
     line = line_of(site)
 
     def change(speeds: MachineSpeeds) -> Changes:
@@ -132,7 +137,7 @@ def prefetch_with_feed(view: CaptureView, site: CallSite) -> Changes:
 
 
 def prefetch_line_with_feed(view: CaptureView, line: int) -> Changes:
-    """Let a feed make and upload the batches of a line during the step. The device must have been recorded."""
+    """Let a feed make and upload the batches of a line; needs device records."""
     return _prefetch_line(machine_speeds(view), line)
 
 
@@ -148,9 +153,9 @@ def _prefetch_line(speeds: MachineSpeeds, line: int) -> Changes:
 
 
 def prefetch_conversion(view: CaptureView, site: CallSite) -> Changes:
-    """Let tf.data threads make batches: at best as fast as a feed, at worst as fast as one NumPy thread.
+    """Let threads of tf.data make batches in pageable memory, which the step uploads.
 
-    The batches are in pageable memory, and the step uploads them.
+    At best, they make batches as fast as a feed; at worst, as fast as one thread with NumPy.
     """
 
     def change(speeds: MachineSpeeds) -> Changes:
@@ -176,18 +181,18 @@ def overlap_copies(view: CaptureView, site_or_line: CallSite | int) -> Changes:
 
 
 def narrow_dtype(view: CaptureView, site: CallSite, share: float) -> Changes:
-    """Upload only a share of the bytes."""
+    """Upload only `share` of the bytes."""
     return (upload_changes.narrow_dtype(line_of(site), share=share, kind=site.kind.value),)
 
 
 def narrow_and_prefetch(view: CaptureView, site: CallSite, share: float) -> Changes:
-    """Upload only a share of the bytes, with a feed, during the step."""
+    """Upload only `share` of the bytes, with a feed, during the step."""
     (narrow,) = narrow_dtype(view, site, share)
     return tuple(changes.chain((narrow, prefetch)) for prefetch in prefetch_with_feed(view, site))
 
 
 def merge_uploads(view: CaptureView, site: CallSite, calls: float) -> Changes:
-    """Replace the uploads of a step by one. A step now makes `calls` of them."""
+    """Replace the `calls` uploads of a step by one upload."""
     line, speeds = line_of(site), machine_speeds(view)
     seconds = cost_of(view, site.events) / calls
     copy_seconds = site.nbytes / speeds.host_copy
@@ -198,7 +203,7 @@ def merge_uploads(view: CaptureView, site: CallSite, calls: float) -> Changes:
                 line, bytes_per_second=speeds.pageable, host_bytes_per_second=speeds.host_copy
             ),
         ),
-        # The host copies the bytes once at best, and four times at worst, to assemble them.
+        # To assemble the data, the host copies the bytes once at best, and four times at worst.
         lambda: tuple(
             call_changes.shorten_calls(line, UPLOAD_KINDS, seconds + copies * copy_seconds) for copies in (1, 4)
         ),
@@ -206,9 +211,10 @@ def merge_uploads(view: CaptureView, site: CallSite, calls: float) -> Changes:
 
 
 def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, producers: int) -> Changes:
-    """Let several producers make the batches. The loop now needs `batch_seconds` for one batch.
+    """Let `producers` threads or processes make the batches.
 
-    At best, a feed copies the batches. In scripts with PyTorch, worker processes copy them at worst.
+    The loop now needs `batch_seconds` for one batch. At best, the producers are the threads of a feed. In scripts with
+    PyTorch, they are worker processes at worst.
     """
     fast = max(batch_seconds / max(1, producers), site.nbytes / FEED_BYTES_PER_SECOND)
     slow = max(fast, site.nbytes / WORKERS_BYTES_PER_SECOND) if "torch" in view.frameworks else fast
@@ -230,9 +236,10 @@ def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, pr
 
 
 def _hide_uploads(view: CaptureView, site: CallSite) -> Changes:
-    """Let another thread make the uploads of a site during the step; without a GPU, it needs a free core.
+    """Let another thread make the uploads of a site during the step.
 
-    At best, a feed copies the bytes to a GPU at its full speed.
+    At best, the thread copies to a GPU as fast as a feed; without a GPU, it takes as long as the loop does now. At
+    worst, it takes as long as the loop does now, and all threads together share the cores.
     """
     seconds, kinds = cost_of(view, site.events), UPLOAD_KINDS
     fastest = min(seconds, site.nbytes / FEED_BYTES_PER_SECOND) if view.has_gpu else seconds
