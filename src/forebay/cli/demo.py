@@ -23,10 +23,10 @@ from forebay.errors import ForebayError
 __all__ = ["add_arguments", "run"]
 
 
-ROWS = 200_000
+ROWS = 200_000  # of the generated data
 WIDTH = 100  # numbers per row
 BATCH = 32  # rows per batch
-LOOP_ROWS = 20_000  # rows per epoch of `_stack_rows`, which would take too long for all rows
+LOOP_ROWS = 20_000  # rows per epoch of `_stack_rows`; all rows would take too long
 REPEATS = 5  # epochs of each loader; the table shows medians
 
 
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
-    """Return the rows per second of each loader, and the memory feed's decisions.
+    """Return the rows per second of each loader by name, and the decisions of the feed from memory.
 
     The loaders run in turn, so that other load on the machine affects all of them equally.
     """
@@ -87,7 +87,7 @@ def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, 
 
 
 def _stack_rows(data: Array) -> Iterator[Any]:
-    """Yield batches that are stacked row by row, as loaders of `__getitem__` datasets do."""
+    """Yield batches, each stacked from single rows, as loaders of `__getitem__` datasets make them."""
     order = np.random.default_rng(1).permutation(len(data))[:LOOP_ROWS]
     for start in range(0, len(order), BATCH):
         yield np.stack([data[row] for row in order[start : start + BATCH]])
@@ -132,15 +132,16 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
         table.add_row(name, f"{speed:,.0f}", f"{speed / slowest:.1f} x")
     console.print(table)
     console.print(
-        "\nThese batches stay on the CPU. With rows in memory, one NumPy index a batch is then as fast as a feed."
+        "\nThese batches stay on the CPU. For rows in memory, one NumPy index operation per batch is then as fast as a "
+        "feed."
     )
-    console.print("A feed gains with a GPU, with files that must be decoded, and with maps.")
-    console.print("\n[bold]Why[/]: the plan of the feed from memory\n")
+    console.print("A feed is faster with a GPU, with files that must be decoded, and with maps.")
+    console.print("\n[bold]Why[/]: the decisions of the feed from memory, with their reasons\n")
     table = Table(box=None, pad_edge=False, show_header=False)
     for decision in decisions:
         table.add_row(decision["name"], decision["choice"], decision["why"])
     console.print(table)
-    console.print("\nA feed delivers each row once per epoch. Only seed and epoch set the order.")
+    console.print("\nA feed delivers each row once per epoch. Only the seed and the epoch determine the order.")
     console.print("It reuses the memory of batches that you no longer use.")
 
 
@@ -161,10 +162,10 @@ def _print_feed_result(result: dict[str, Any] | None) -> None:
 def _print_doctor(framework: str | None, report: str) -> None:
     console = result_console()
     if report:
-        console.print(f"\n[bold]The doctor[/] profiles any training script. Here it has run a script of {framework}:")
+        console.print(f"\n[bold]The doctor[/] profiles any training script. Its report on a script of {framework}:")
         console.print(report.rstrip(), markup=False)
     elif framework is None:
         console.print("\nThe doctor profiles any training script and names the line that slows it down.")
     else:
-        console.print("\nThe doctor could not profile the script of the demo. Run it on your own script.")
+        console.print("\nThe doctor could not profile the script of the demo. Run the doctor on your own script.")
     console.print("\nNext: [bold]forebay doctor YOUR_SCRIPT.py[/], [bold]forebay plan YOUR.npy --batch 256[/].")

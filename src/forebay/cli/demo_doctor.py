@@ -1,6 +1,6 @@
 """The parts of `forebay demo` that need a framework.
 
-One part feeds the framework. The other part runs the doctor on a script with a fault.
+`feed_framework` feeds the framework. `run_doctor` runs the doctor on a script with a fault.
 """
 
 import os
@@ -21,7 +21,7 @@ __all__ = ["FRAMEWORK_BATCH", "SCRIPTS", "feed_framework", "find_framework", "ru
 
 FRAMEWORK_ROWS, WIDTH, FRAMEWORK_BATCH = 100_000, 100, 256  # rows of the data, numbers per row, rows per batch
 FEED_SECONDS = 0.5  # how long the feed is measured
-DOCTOR_SECONDS = 120.0  # after this time, the demo ends without a report
+DOCTOR_SECONDS = 120.0  # time limit of the doctor; after it, the demo shows no report
 
 _TORCH = '''"""Trains on rows that a Python function prepares one by one, in the process that also trains."""
 
@@ -104,9 +104,9 @@ def find_framework() -> str | None:
 
 
 def feed_framework(name: str) -> dict[str, Any]:
-    """Feed a framework; return its name, the device, the batch type and the speed.
+    """Feed a framework for `FEED_SECONDS`.
 
-    The speed is in rows per second.
+    Return a dict for JSON with the framework, the device, the type of a batch and the rows per second.
     """
     rng = np.random.default_rng(0)
     data = {

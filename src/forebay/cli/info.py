@@ -46,6 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compiled_files() -> dict[str, bool]:
-    """Return for each C file of the package whether its library is there. Slower code replaces a missing library."""
+    """Return, for each C file of the package, whether its library exists.
+
+    If a library is missing, Forebay uses slower code instead.
+    """
     sources = Path(forebay.__file__).parent.rglob("*.c")
     return {source.name: source.with_suffix(".so").exists() for source in sorted(sources)}

@@ -18,12 +18,12 @@ from forebay.errors import ForebayError
 __all__ = ["main"]
 
 HELP = {
-    "doctor": "profile a training script: which lines slow it down, their cost, their cure",
-    "demo": "make data, load it with NumPy and with Forebay, and compare their speeds (a few seconds)",
+    "doctor": "profile a training script: report the lines that slow it down, their cost and their cures",
+    "demo": "compare the speeds of NumPy and Forebay on generated data, and profile a small script",
     "probe": "measure memory, disk, GPU link and kernel launches of this machine (10 seconds; results are saved)",
-    "plan": "show the plan for the given data, and measure its speed on this machine",
+    "plan": "show the plan of a feed for the given data, and measure the speed of the feed on this machine",
     "bench": "compare Forebay with tf.data, DataLoader, Grain and others on this machine (10 minutes; 2 with --quick)",
-    "scale": "simulate a feed on a cluster: its speed, its bottleneck, the GPU hours lost",
+    "scale": "simulate a feed on a cluster: report its speed, its bottleneck and the lost GPU hours",
     "info": "print versions and hardware for a bug report",
 }
 COMMANDS = tuple(HELP)
@@ -77,7 +77,7 @@ def _make_parsers(
 
 
 def _describe_unknown(argument: str, parser: argparse.ArgumentParser | None) -> str:
-    """Say that a command has no such argument, and name the option with the most similar name."""
+    """Return the error message for an unknown argument. It names the most similar option, if there is one."""
     name = argument.partition("=")[0]
     options = [each for action in parser._actions for each in action.option_strings] if parser else []
     similar = get_close_matches(name, options, n=1)

@@ -16,7 +16,7 @@ __all__ = ["add_arguments", "run"]
 
 
 TRIAL_SECONDS = 1.0  # duration of the measurement
-WARM_UP_SECONDS = 0.2  # before the measurement
+WARM_UP_SECONDS = 0.2  # duration of the warm-up before the measurement
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def _measure(feed: Feed) -> float:
 
 
 def _run_for(feed: Feed, seconds: float) -> tuple[int, float]:
-    """Take batches until the epoch ends or `seconds` have passed; return rows and elapsed seconds."""
+    """Take batches until the epoch ends or `seconds` have passed. Return the number of rows and the elapsed seconds."""
     rows, start = 0, time.perf_counter()
     for batch in feed:
         rows += len(feed.structure.flatten_like(batch)[0])

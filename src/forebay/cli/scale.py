@@ -20,8 +20,9 @@ from forebay.measure.simulate.scenario_file import (
 
 __all__ = ["add_arguments", "run"]
 
-COLUMNS = """The table shows for each part: its capacity, the capacity with which it would be just as fast as the GPUs,
-the share of time in which it is busy, and the step time if its capacity is doubled."""
+COLUMNS = """The table has one line for each part of the cluster. It shows the capacity of the part, the capacity that
+the part needs to be just as fast as the GPUs, the share of time in which the part is busy, and the step time if the
+capacity is doubled."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +72,7 @@ def _load_scenario(arguments: argparse.Namespace, probe: Probe | None) -> Scenar
 
 
 def _probe_note(probe: Probe) -> str:
-    """Return a sentence about the speeds of disk and link: probed, or from the scenario."""
+    """Return a sentence that says whether the speeds of disk and link are from the probe or from the scenario."""
     speeds = probed_speeds(probe)
     sources = [
         f"{name} {_format_speed(speeds[field])}" if field in speeds else f"{name} from the scenario (not probed)"
@@ -88,7 +89,7 @@ def _to_document(outcome: ScenarioOutcome, probe: Probe | None) -> dict[str, Any
         "hosts": run.scenario.hosts,
         "gpus": run.scenario.gpus,
         "step_seconds": run.step_seconds,
-        "unfed_step_seconds": outcome.always_ready.step_seconds,  # if batches were always ready; a key of 0.1
+        "unfed_step_seconds": outcome.always_ready.step_seconds,  # Forebay 0.1 defined this key
         "busy_share": run.busy_share,
         "bottleneck": outcome.bottleneck.name,
         "epoch_hours": outcome.epoch_hours,
@@ -124,8 +125,8 @@ def _print_outcome(outcome: ScenarioOutcome) -> None:
     console.print(_make_part_table(outcome))
     console.print(
         f"An epoch takes {_format_seconds(outcome.epoch_hours * 3600)}, or {outcome.gpu_hours:,.1f} GPU hours. "
-        f"GPUs wait {outcome.gpu_hours_lost_to_feeding:,.1f} of these hours for batches. They spend "
-        f"{outcome.gpu_hours_lost_to_each_other:,.1f} on other GPUs (waits and all-reduces) and on taking batches."
+        f"GPUs wait for batches during {outcome.gpu_hours_lost_to_feeding:,.1f} of these hours. They wait for each "
+        f"other, run all-reduces and take batches during {outcome.gpu_hours_lost_to_each_other:,.1f} hours."
     )
 
 
