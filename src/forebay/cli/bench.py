@@ -27,11 +27,11 @@ from forebay.measure.bench.table import render
 __all__ = ["add_arguments", "run"]
 
 
-# GPU time is expensive, so the samples are shorter than on the CPU. All GPU cases take 6 minutes.
+# GPU time is expensive, so samples are shorter than on the CPU. With these settings, all GPU cases take 6 minutes.
 GPU_SETTINGS = RunSettings(seconds=0.4, warm_up_seconds=0.6, repeats=3)
 QUICK_SETTINGS = RunSettings(seconds=0.2, warm_up_seconds=0.1, repeats=3)  # for --quick
-MAX_RESULT_NBYTES = 16 << 20  # of a file with results; one with all cases has 200 KB
-QUICK_FACTOR = 10  # --quick divides the number of rows by this
+MAX_RESULT_NBYTES = 16 << 20  # 16 MiB, the limit for --show; a file with the results of all cases has 200 KB
+QUICK_FACTOR = 10  # --quick divides the number of rows by this factor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="use less data and less time, for a first impression")
     parser.add_argument(
-        "--repeats", type=_parse_positive, metavar="N", help="number of rounds; the table shows medians"
+        "--repeats",
+        type=_parse_positive,
+        metavar="N",
+        help="number of samples of each loader; the table shows their medians",
     )
     parser.add_argument(
         "--targets", action="store_true", help="also show the project's targets and whether they are met"
@@ -79,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read_results(path: Path) -> BenchResults:
     try:
         results = from_json(parse_json(read_bounded(path, max_nbytes=MAX_RESULT_NBYTES)))
-        for part in render(results, targets=True):  # raises an error if values do not fit together
+        for part in render(results, targets=True):  # rendering raises an error if values contradict each other
             Console(file=StringIO()).print(part)
         to_json(results)
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
@@ -101,7 +104,7 @@ def _measure(cases: list[Case], arguments: argparse.Namespace) -> BenchResults:
 def _reserve_file(file: Path | None) -> Iterator[None]:
     """Create the file before the measurement, so that a bad path raises OSError at once.
 
-    If the measurement fails or is interrupted, a file that did not exist before is removed.
+    If the measurement fails or is interrupted, remove the file unless it existed before.
     """
     if file is None:
         yield
@@ -117,7 +120,7 @@ def _reserve_file(file: Path | None) -> Iterator[None]:
 
 
 def _print_results(results: BenchResults, arguments: argparse.Namespace) -> int:
-    """Print and save the results; return the exit code, 2 if no loader was measured."""
+    """Print and save the results. Return the exit code: 0, or 2 if no loader was measured."""
     document = to_json(results)
     if arguments.json:
         print_json(document)

@@ -14,13 +14,13 @@ from forebay.doctor.model.formatting import replace_control_characters
 
 __all__ = ["SCHEMA_VERSION", "SafeConsole", "error_console", "print_json", "report_progress", "result_console"]
 
-SCHEMA_VERSION = 1  # of the JSON that commands print; the file of `forebay doctor --json` has its own version
+SCHEMA_VERSION = 1  # of the JSON that commands print; the file of `forebay doctor --json` has a version of its own
 
 
 class SafeConsole(Console):
     """Prints spaces instead of control characters.
 
-    Otherwise, text from an untrusted file could send escape sequences to the terminal.
+    Without this, text from an untrusted file could send escape sequences to the terminal.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -44,7 +44,7 @@ def error_console() -> Console:
 
 @contextmanager
 def report_progress(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a progress line during the block; yield a function that changes its text.
+    """Show a progress line while the `with` block runs. Yield a function that changes the text of the line.
 
     If stderr is not a terminal, show nothing.
     """

@@ -55,12 +55,12 @@ Ctrl-C or SIGTERM ends the script and prints the report so far. When enough
 steps were recorded, the doctor says so and writes the requested files. It
 writes them again when the script ends.
 
---verify runs the script a second time without its output, until enough steps
-are timed. In this run, Forebay emulates the best cure of the main finding at
-its source line. The results of the script are then stale or wrong. If the
-script writes files, it writes them again with these results: first copy the
-files you need. --verify also measures debug settings whose cost the first run
-does not show: it runs the script without each setting, and once unchanged.
+--verify runs the script a second time, and hides its output, until enough
+steps are timed. In this run, Forebay emulates the best cure of the main
+finding at its source line, so the script computes wrong results. If the script
+writes files, it writes them again with these results: first copy the files you
+need. --verify also measures debug settings whose cost the first run does not
+show: it runs the script once without each setting, and once unchanged.
 
 exit codes:
   0  --fail-on is not given, or no finding reaches it
@@ -100,10 +100,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--capture", type=Path, metavar="FILE", help="write the capture; pass FILE as the script to read it later"
     )
     parser.add_argument(
-        "--as", dest="device", default="", metavar="GPU", help="also predict the step on another GPU: h100, a100, ..."
+        "--as",
+        dest="device",
+        default="",
+        metavar="GPU",
+        help="also predict the step time on another GPU: h100, a100, ...",
     )
     parser.add_argument(
-        "--link", default="", metavar="LINK", help="also predict the step on another link: pcie3, pcie4, pcie5 or c2c"
+        "--link",
+        default="",
+        metavar="LINK",
+        help="also predict the step time on another link: pcie3, pcie4, pcie5 or c2c",
     )
     parser.add_argument(
         "--verify", action="store_true", help="run the script again with the main cure emulated, and compare"
@@ -155,7 +162,7 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
         rename_for_rank(arguments, capture.rank)
     if capture.ended == "terminated" and arguments.capture and not is_capture(arguments.script):
         with suppress(OSError):  # `write_outputs` reports the error
-            _without_user_data(capture, arguments).save(arguments.capture)  # the process may be killed soon
+            _without_user_data(capture, arguments).save(arguments.capture)  # first, as the process may be killed soon
     diagnosis = _diagnose(capture, arguments)
     if arguments.verify:
         verification = verify_cure(capture, arguments, terminal)
@@ -165,7 +172,7 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
     code = _exit_code(diagnosis, arguments.fail_on) if written and printed else 2
     if capture.ended == "terminated" and not is_capture(arguments.script):
         terminal.close()
-        os._exit(code)  # like SIGTERM in plain Python: joins no threads of the script, calls no exit handlers
+        os._exit(code)  # as Python does after SIGTERM, do not join threads of the script or call exit handlers
     return code
 
 
@@ -182,7 +189,7 @@ def _compare(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
 
 
 def _read_document(path: str) -> Document:
-    """Return the JSON document in a file of --json, or diagnose a capture."""
+    """Return the JSON document of a file that --json wrote, or of the diagnosis of a capture."""
     if not is_capture(path):
         return read_document(path)
     return validate_document(to_document(diagnose(Capture.load(path))), path)
@@ -248,8 +255,8 @@ def _warn_of_misplaced_options(arguments: argparse.Namespace, terminal: DoctorTe
 def _report_early(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> None:
     """Print that enough steps were recorded, and write the requested files.
 
-    The script continues afterwards. A rank of a distributed run writes its files only at its end, because the names of
-    these files contain the rank.
+    The script then continues. A rank of a distributed run writes its files only at its end, because the names of these
+    files contain the rank.
     """
     text = (
         "enough steps were recorded. The script continues. Ctrl-C ends it and prints the report. "
@@ -261,11 +268,12 @@ def _report_early(capture: Capture, arguments: argparse.Namespace, terminal: Doc
     try:
         write_outputs(_diagnose(capture, arguments), arguments, terminal, announces=False)
     except Exception as error:  # must not end the script
-        terminal.status(f"there is no report yet: {describe_error(error)}", style="red")
+        text = f"the files could not be written yet: {describe_error(error)}. Wait until the script ends."
+        terminal.status(text, style="red")
 
 
 def _report_last(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> None:
-    """Report on a script that does not end after SIGTERM. The process ends afterwards."""
+    """Report on a script that does not end after SIGTERM. The caller then ends the process."""
     terminal.end_script_output()
     if capture.rank is not None:
         rename_for_rank(arguments, capture.rank)
@@ -277,7 +285,7 @@ def _report_last(capture: Capture, arguments: argparse.Namespace, terminal: Doct
 def _check_script(script: str, *, module: bool) -> None:
     """Raise CaptureError if Python cannot run the script or find the module.
 
-    For a module, only its top-level package is looked up.
+    For a module, find only its top-level package, because finding the module would import the package.
     """
     path = Path(script)
     if module:
@@ -295,7 +303,7 @@ def _check_script(script: str, *, module: bool) -> None:
         raise CaptureError(f"there is no script {script!r}. {hint}")
     elif not os.access(path, os.R_OK):
         raise CaptureError(f"{script} cannot be read: permission denied. Change its permissions.")
-    elif path.suffix == ".json":  # Python would run it and fail with a confusing error
+    elif path.suffix == ".json":  # Python would run the file and fail with a confusing error
         raise CaptureError(f"{script} is a JSON file, not a script. Compare such files with --compare A B.")
 
 

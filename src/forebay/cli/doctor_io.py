@@ -32,13 +32,13 @@ __all__ = [
     "write_outputs",
 ]
 
-OUTPUTS = ("capture", "json", "html", "trace")  # options that name a file to write
+OUTPUTS = ("capture", "json", "html", "trace")  # the options whose value is the path of an output file
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
     """Check the paths of the output files before the script runs, and make them absolute.
 
-    The script may run for hours before a bad path fails, and it may change the working directory.
+    Otherwise, the script could run for hours before a bad path fails. It may also change the working directory.
     """
     inputs = [path for path in find_rank_captures(arguments) or [arguments.script] if path]
     for name in OUTPUTS:
@@ -57,27 +57,27 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def _is_same_file(path: Path, other: str) -> bool:
-    """Whether two paths lead to the same existing file, possibly through links."""
+    """Return whether two paths lead to the same existing file, possibly through links."""
     with suppress(OSError, ValueError):  # ValueError: a null character in a path
         return path.samefile(other)
     return False
 
 
 def is_capture(path: str) -> bool:
-    """Whether a file is a capture, possibly a damaged one, and not a script."""
+    """Return whether a file is a capture, possibly a damaged one, and not a script."""
     with suppress(OSError, ValueError), Path(path).open("rb") as file:  # ValueError: a null character in the path
         return file.read(2) == b"\x1f\x8b" or path.endswith(".gz")  # all gzip files start with these bytes
     return False
 
 
 def find_rank_captures(arguments: argparse.Namespace) -> list[str]:
-    """Return the paths of several captures; empty if the user passed anything else."""
+    """Return the paths if the user passed several captures and nothing else; otherwise an empty list."""
     paths = [arguments.script, *arguments.arguments] if arguments.script else []
     return paths if len(paths) > 1 and all(map(is_capture, paths)) else []
 
 
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """Add the rank to the names of the output files: each rank has its own."""
+    """Add the rank to the names of the output files, because each rank writes files of its own."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:
@@ -130,9 +130,9 @@ def profile(
 ) -> Capture:
     """Profile the script and return its capture.
 
-    With --verify, the script runs in a subprocess. The end of the subprocess frees memory for the second run. Without
-    --verify, the script runs in this process. `report_early` receives a capture if the script continues after enough
-    steps were recorded. `report_last` receives the capture if the script does not end after SIGTERM.
+    With --verify, the script runs in a subprocess, so that its memory is free for the second run. Without --verify, it
+    runs in this process. `report_early` receives a capture if the script continues after enough steps were recorded.
+    `report_last` receives the capture if the script does not end after SIGTERM.
     """
     run = _run_request(arguments)
     if arguments.verify:

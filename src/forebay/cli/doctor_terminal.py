@@ -1,6 +1,6 @@
 """The terminal of the doctor: copies of stdout and stderr.
 
-The doctor can print on the copies even if the script closes or redirects stdout and stderr.
+The doctor prints on the copies, so it can print even if the script closes or redirects stdout and stderr.
 """
 
 import os
@@ -18,7 +18,7 @@ if sys.platform != "win32":
 
 __all__ = ["DoctorTerminal", "reserved_descriptors"]
 
-# The lowest descriptor of a copy. A script that closes all descriptors from 3 on, as daemons do, often stops at 256.
+# The lowest file descriptor of a copy. Scripts that close all descriptors from 3 on, as daemons do, often stop at 256.
 FIRST_COPY = 300
 
 
@@ -53,7 +53,7 @@ class DoctorTerminal:
         try:
             self._stdout.print(renderable)
         except OSError as error:
-            self.status(f"the report could not be printed: {error}", style="red")
+            self.status(f"the report could not be printed: {error}. Write it to a file with --html.", style="red")
             return False
         return True
 
@@ -72,23 +72,21 @@ class _QuietConsole(SafeConsole):
 
 
 class _StreamCopy:
-    """Prints on a copy of a stream's file descriptor.
-
-    If the stream has no file descriptor, prints on the stream itself.
-    """
+    """Prints on a copy of a stream's file descriptor, or on the stream itself if it has no descriptor."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._copy: TextIO | None = None
         self._identity: tuple[int, int] | None = None  # device and inode of the copied file
         if stream is not None:
-            with suppress(AttributeError, OSError, ValueError):  # not a file, for example in a notebook or a test
+            with suppress(AttributeError, OSError, ValueError):  # the stream is no file, for example in a notebook
                 self._copy = _duplicate(stream)
                 self._identity = _identity(self._copy.fileno())
         self.console = _QuietConsole(file=self._copy or stream, quiet=stream is None, highlight=False, emoji=False)
 
     def print(self, renderable: RenderableType, **options: Any) -> None:
         if self._copy is not None and _identity(self._copy.fileno()) != self._identity:
-            raise OSError("the script has closed it")  # the descriptor may belong to another file now
+            # The script has closed the descriptor, which may belong to another file now.
+            raise OSError("the script has closed the terminal of the doctor")
         with suppress(BrokenPipeError):
             self.console.print(renderable, **options)
 
@@ -116,7 +114,7 @@ def _identity(descriptor: int) -> tuple[int, int]:
 def reserved_descriptors() -> Iterator[None]:
     """Reserve the descriptors of stdin, stdout and stderr if the script has closed them.
 
-    Otherwise an output file of the doctor would get such a descriptor, and the script would print into this file.
+    Without this, an output file of the doctor could get one of these descriptors. The script would then print into it.
     """
     reserved: list[int] = []
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:

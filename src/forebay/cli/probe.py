@@ -35,7 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def render(probe: Probe, *, cached: bool) -> Iterator[RenderableType]:
-    """Yield the parts of the report: hardware, tables, and a list of failed measurements."""
+    """Yield the parts of the report: hardware, tables, and a list of failed measurements.
+
+    If the probe is `cached`, the report says that these are saved results.
+    """
     yield from _render_heading(probe, cached)
     yield Text("\nCopies in host memory, GB/s", style="bold")
     yield _make_copy_table(probe)
