@@ -1,7 +1,8 @@
-"""One address space for the bytes of all files.
+"""An address for every byte of all files of a source.
 
-Readers use it to sort and merge rows of many files. The address of a byte is `file number << 44 | offset in the file`.
-The offset has 44 bits (16 TiB), and all files are shorter. So a merged range never spans two files.
+Readers sort the addresses of rows, and read rows that are close to each other in a file by one read. The address of a
+byte is `file number << 44 | offset in the file`. Files are shorter than 2^44 bytes (16 TiB). So bytes with neighbouring
+addresses are in one file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,14 +52,14 @@ class AddressSpace:
         return self._leaves[leaf].addresses(rows)
 
     def row_runs(self, start: int, stop: int) -> Iterator[RowRun]:
-        """Yield the runs that hold the rows from `start` up to `stop`, leaf by leaf."""
+        """Yield the runs that hold rows `start` to `stop - 1`, leaf by leaf."""
         for number, (leaf, row_nbytes) in enumerate(zip(self._leaves, self.row_nbytes, strict=True)):
             yield from leaf.row_runs(number, start, stop, row_nbytes)
 
     def starts_and_nbytes(self, rows: Rows) -> tuple[Integers, Integers]:
         """Return the start addresses and lengths of the byte ranges that hold these rows.
 
-        There is one range for each run of a slice, or for each leaf of each row in an array of row numbers.
+        A slice has one range for each run of its rows. An array of row numbers has one for each leaf of each row.
         """
         if isinstance(rows, slice):
             runs = list(self.row_runs(rows.start, rows.stop))
@@ -89,7 +90,7 @@ class _LeafExtents:
 
     first_rows: Integers  # number of the first row of each extent
     base_addresses: Integers  # address of the first row of each extent
-    strides: Integers
+    strides: Integers  # bytes from the start of one row to the next, for each extent
     length: int  # rows of all extents
 
     @classmethod

@@ -1,7 +1,7 @@
 """A reader of whole blocks of rows, for block shuffles.
 
-A block shuffle stays inside a few blocks at a time. So the reader reads each block once per pass, and many groups use
-the same block.
+A block shuffle stays inside a few blocks at a time, so many groups need rows of the same block. The reader reads each
+block into memory once per pass.
 """
 
 import math
@@ -45,7 +45,7 @@ class BlockReader:
         return self._session
 
     def block_ranges(self, block: int, buffer: int) -> ReadRanges:
-        """Return the ranges of a block, with offsets that place them in its buffer."""
+        """Return the byte ranges of a block, with offsets in the memory of all buffers."""
         first = block * self.block_rows
         runs = list(self.space.row_runs(first, min(first + self.block_rows, self._rows)))
         starts, nbytes = [run.address for run in runs], [run.nbytes for run in runs]
@@ -56,13 +56,13 @@ class BlockReader:
     def start_reads(self, blocks: Sequence[ReadRanges], memory: Array) -> "Iterator[Sequence[Future[None]]]":
         """Start to read blocks in other threads, and yield the futures of each block.
 
-        One job reads several small blocks. These blocks share the futures of the job.
+        Small blocks are read together, and share the futures of their reads.
         """
-        job_blocks = max(1, self._threads.job_nbytes // self._buffer_nbytes)
-        for first in range(0, len(blocks), job_blocks):
-            job = blocks[first : first + job_blocks]
-            reads = DiskReads.concatenate([ranges.split() for ranges in job])
-            yield from [self._threads.start(self._files, reads, memory)] * len(job)
+        max_blocks = max(1, self._threads.job_nbytes // self._buffer_nbytes)
+        for first in range(0, len(blocks), max_blocks):
+            together = blocks[first : first + max_blocks]
+            reads = DiskReads.concatenate([ranges.split() for ranges in together])
+            yield from [self._threads.start(self._files, reads, memory)] * len(together)
 
     def stop(self) -> None:
         """End the current session and wake all threads that wait for a block."""
@@ -81,8 +81,8 @@ class BlockReader:
 class BlockReadSession(LookAhead):
     """The reads of one iteration over a feed, block by block.
 
-    The threads that gather rows also start the reads of upcoming groups. Reads that are in progress when the session
-    is closed keep the memory alive.
+    The threads that gather rows also start the reads of upcoming groups. A read in progress refers to the memory of the
+    buffers. So this memory stays valid if the session is closed before the read ends.
     """
 
     def __init__(self, reader: BlockReader, schedule: BlockSchedule, memory: Array) -> None:
@@ -103,7 +103,7 @@ class BlockReadSession(LookAhead):
             self._release(partial(self._free_blocks, group))
 
     def free_memory(self) -> None:
-        """Free the buffers now, because the user may keep a closed feed."""
+        """Free the buffers now, because the user may keep a reference to a closed feed."""
         self._block_reads.clear()
         self._memory = aligned_memory(0)
 
@@ -133,10 +133,10 @@ class BlockReadSession(LookAhead):
 
 
 def block_buffer_nbytes(space: AddressSpace, block_rows: int, alignment: int) -> int:
-    """Return the number of bytes of a buffer for any block.
+    """Return the size in bytes of a buffer that can hold any block.
 
-    The size is a multiple of all row sizes if that makes it at most an eighth larger. Then the distances between rows
-    of different blocks are multiples of the row size too, and `copy_rows` is faster.
+    The size is a multiple of all row sizes, unless this would make it more than an eighth larger. Distances between
+    rows of different buffers are then multiples of the row size too, which makes `copy_rows` faster.
     """
     needed = space.max_read_nbytes(block_rows, alignment)
     multiple = math.lcm(alignment, *space.row_nbytes)

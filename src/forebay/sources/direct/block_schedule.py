@@ -10,17 +10,15 @@ __all__ = ["BlockSchedule", "UpcomingBlocks"]
 
 UpcomingBlocks = Iterator[tuple[Hashable, Sequence[int]]]  # upcoming groups in order, with their blocks
 
-MAX_LOOKAHEAD_GROUPS = 64  # groups admitted and not yet released; more would only take CPU time
+MAX_LOOKAHEAD_GROUPS = 64  # groups admitted and not yet released; more groups would only take CPU time
 
 
 class BlockSchedule:
     """Decides which blocks to read next and into which buffer.
 
-    A group is admitted when all its blocks have a buffer. A block keeps its buffer until every admitted group that
-    needs it is released.
-
-    `BlockReadSession` uses this class to limit its look-ahead. Groups share blocks, and the next group may get its
-    buffers one by one as they become free.
+    A group is admitted when all its blocks have a buffer. It is released when its rows have been copied from these
+    buffers. A block keeps its buffer until all admitted groups that need the block have been released. So the number of
+    buffers limits how many groups `BlockReadSession` prefetches. The next group gets its buffers one by one.
     """
 
     def __init__(self, upcoming: UpcomingBlocks, buffers: int) -> None:
@@ -34,7 +32,7 @@ class BlockSchedule:
         self._missing_blocks: deque[int] = deque()  # blocks of the next group that have no buffer yet
 
     def admit(self) -> list[int]:
-        """Admit upcoming groups while their blocks get buffers. Return the blocks to read now."""
+        """Admit upcoming groups while buffers are free. Return the blocks to read now."""
         assigned: list[int] = []
         while self._load_next():
             count = min(len(self._missing_blocks), len(self._free_buffers))
@@ -69,10 +67,10 @@ class BlockSchedule:
         return unused
 
     def _load_next(self) -> bool:
-        """Load the next group, unless it is loaded.
+        """Take the next group from `upcoming`, unless one was taken and is not admitted yet.
 
-        Return False if no group is left, or if `MAX_LOOKAHEAD_GROUPS` groups are admitted. Blocks of the next group
-        that already have a buffer keep their buffer.
+        Return False if no group is left, or if `MAX_LOOKAHEAD_GROUPS` groups are admitted. Blocks of the group that
+        have a buffer already keep it until the group is released.
         """
         if self._next_group is not None:
             return True
@@ -83,7 +81,8 @@ class BlockSchedule:
             return False
         if len(self._next_group[1]) > self._buffers:
             raise ValueError(
-                f"a group needs {len(self._next_group[1])} blocks, but there are only {self._buffers} buffers."
+                f"a group needs {len(self._next_group[1])} blocks, but there are only {self._buffers} buffers. Plan "
+                "more buffers."
             )
         for block in self._next_group[1]:
             self._user_counts[block] = self._user_counts.get(block, 0) + 1

@@ -9,7 +9,9 @@ __all__ = ["copy_rows", "copy_strided"]
 
 _TEMPORARY_NBYTES = 256 << 10  # bytes; temporary arrays up to this size stay in the cache of a core
 _LARGE_ROW_NBYTES = 16 << 10  # bytes; rows of this size or more are copied one by one, without a temporary array
-_MIN_UNIT_NBYTES = 64  # bytes; if a row has several smaller units, their index array takes more time than `take` saves
+# Bytes. A unit divides the row size and all distances between rows. `take` can copy rows as whole units. For smaller
+# units, making the array of unit numbers takes more time than `take` saves.
+_MIN_UNIT_NBYTES = 64
 
 
 def copy_rows(buffer: Array, offsets: Integers, out: Array) -> None:
@@ -30,7 +32,7 @@ def copy_rows(buffer: Array, offsets: Integers, out: Array) -> None:
 
 
 def copy_strided(buffer: Array, offset: int, stride: int, out: Array) -> None:
-    """Copy rows at a constant stride, beginning at `offset` of the buffer, to `out`."""
+    """Copy rows at a constant stride to `out`. The first row begins at `offset`."""
     row = np.dtype(f"V{out.nbytes // len(out)}")
     out.reshape(-1).view(row)[...] = np.ndarray((len(out),), row, buffer, offset, (stride,))
 
@@ -42,7 +44,7 @@ def _copy_one_by_one(buffer: Array, offsets: Integers, target: Array) -> None:
 
 
 def _unit_nbytes(offsets: Integers, row_nbytes: int) -> int:
-    """Return the largest unit, in bytes, that divides the row size and all row distances.
+    """Return the largest unit in bytes: it divides the row size and all row distances.
 
     In a view of the buffer with items of this size, every row is a whole number of items.
     """

@@ -1,12 +1,12 @@
-"""Reads with Linux io_uring: hundreds of reads in one system call.
+"""Reads with Linux io_uring: one system call starts many reads.
 
-NumPy writes all requests to the submission queue in one assignment. Only the thread that made a ring uses it. With the
-flags of this module, the kernel posts completions only while that thread is inside `io_uring_enter`. So Python never
-reads the completion queue while the kernel writes to it.
+NumPy writes all requests to the submission queue in one assignment. Only the thread that made an `IoUring` uses it.
+With the flags of this module, the kernel adds results to the completion queue only while this thread is inside
+`io_uring_enter`. So Python never reads the completion queue while the kernel writes to it.
 
-The flags need Linux 6.1, and many containers forbid io_uring. In both cases `IoUring()` raises OSError, and the caller
-uses `preadv` threads instead. For shuffled rows of 4 KiB, io_uring reads 0.47 GB/s. `preadv` threads read 0.26 GB/s and
-take twice the CPU time (docs/measurements.md).
+The flags need Linux 6.1, and many containers forbid io_uring. On an older kernel or in such a container, `IoUring()`
+raises OSError, and the caller uses threads that call `preadv`. For shuffled rows of 4 KiB, io_uring reads 0.47 GB/s.
+`preadv` threads read 0.26 GB/s and take twice the CPU time (docs/measurements.md).
 """
 
 import ctypes
@@ -21,11 +21,14 @@ from forebay.core.spec import Array
 
 __all__ = ["IoUring"]
 
-# Reads that fit in the queue. `read` waits for all of them before it fills the queue again, and the disk idles then.
+# Reads that fit in the queue. `read` waits for all of them before it fills the queue again. Meanwhile the disk idles,
+# so the queue is long.
 ENTRIES = 4096
 DEPTH = 64  # reads in progress per thread; enough to keep the disk busy while the thread waits for a core
-DEPTH_NBYTES = 32 << 20  # bytes in progress per thread; with many more, disks become slower
-REFILLS = 4  # new reads are submitted when a quarter of the depth has completed; smaller parts take more Python time
+DEPTH_NBYTES = 32 << 20  # bytes of the reads in progress per thread; with many more, disks become slower
+# Number of parts in which new reads are submitted: after each quarter of the depth that has completed. With more parts,
+# Python takes more time.
+REFILLS = 4
 
 # Constants of the Linux interface (include/uapi/linux/io_uring.h).
 _SETUP, _ENTER = 425, 426  # system call numbers, the same on x86-64, ARM and most other processors
@@ -45,7 +48,7 @@ _ENTRY = np.dtype(
     }
 )
 _COMPLETION = np.dtype([("number", "u8"), ("result", "i4"), ("flags", "u4")])
-# Fields of the offset tables: both queues have a head and a tail.
+# Positions in the two tables of offsets, `submission` and `completion`. Both queues have a head and a tail.
 _HEAD, _TAIL = 0, 1
 _INDEX_ARRAY = 6  # submission queue only
 _COMPLETIONS = 5  # completion queue only
@@ -56,7 +59,7 @@ _UINT32_MASK = 0xFFFFFFFF  # heads and tails of the queues wrap around at 32 bit
 class IoUring:
     """The submission and completion queues of one thread.
 
-    No read is in progress after `read` returns or raises.
+    No read is in progress after `read` returns or raises, so the caller may then reuse the memory.
     """
 
     def __init__(self) -> None:
@@ -90,7 +93,10 @@ class IoUring:
         Return the number of bytes of each read, or its negative errno.
         """
         if len(memory_offsets) and (memory_offsets.min() < 0 or (memory_offsets + nbytes).max() > memory.nbytes):
-            raise ValueError("a read begins or ends outside its memory, and the kernel would overwrite other data.")
+            raise ValueError(
+                f"a read begins or ends outside of its memory of {memory.nbytes} bytes, so the kernel would overwrite "
+                "other data. Correct the offsets."
+            )
         results = np.zeros(len(offsets), np.int64)
         addresses = memory_offsets + memory.ctypes.data
         for start in range(0, len(offsets), ENTRIES):
@@ -121,11 +127,11 @@ class IoUring:
                 submitted += self._enter(new, min(submitted + new, completed + refill))
                 completed = self._count_completions()
         finally:
-            if completed < count:  # interrupted: the caller may reuse the memory, so the kernel must stop writing to it
+            if completed < count:  # after an exception, the caller may reuse the memory, so no read may go on
                 self._cancel_reads(count)
 
     def _enter(self, new: int, min_completions: int) -> int:
-        """Submit `new` entries and wait for completions. Return how many entries the kernel accepted."""
+        """Submit `new` entries, wait for completions, and return how many entries were accepted."""
         try:
             return _syscall(_ENTER, self._ring, new, min_completions, _GET_EVENTS, 0, 0)
         except InterruptedError:
@@ -143,7 +149,7 @@ class IoUring:
         self._completion_head[0] = (head + len(results)) & _UINT32_MASK
 
     def _cancel_reads(self, count: int) -> None:
-        """Withdraw the unsubmitted reads, wait for reads in progress, and drop all completions."""
+        """Drop reads that are not submitted, wait for the others, and drop all results."""
         # Use the kernel's counters: an interrupted call may have submitted entries that the caller did not count.
         unsubmitted = (int(self._submission_tail[0]) - int(self._submission_head[0])) & _UINT32_MASK
         self._submission_tail[0] = self._submission_head[0]
@@ -152,7 +158,7 @@ class IoUring:
         self._completion_head[0] = self._completion_tail[0]
 
     def close(self) -> None:
-        """Close the ring. The caller must not close it during `read`."""
+        """Close the queues. No thread may be inside `read`."""
         if self._ring >= 0:
             os.close(self._ring)
             self._ring = -1

@@ -1,4 +1,4 @@
-"""Open files for positioned reads, with direct I/O if the file system supports it."""
+"""`OpenFiles`: open files for positioned reads, with direct I/O if possible."""
 
 import mmap
 import os
@@ -50,9 +50,9 @@ class OpenFiles:
         return os.fstat(self._open_descriptors[file]).st_size
 
     def check_unchanged(self, files: Integers) -> None:
-        """Raise an error if one of these files was changed in place since it was opened.
+        """Raise SourceChangedError if a file was changed in place after it was opened.
 
-        Each file is checked at most once per `CHECK_SECONDS`.
+        `ChangeCheck` checks each file at most once per `CHECK_SECONDS`.
         """
         now = time.monotonic()
         for file in np.unique(files).tolist():
@@ -67,7 +67,7 @@ class OpenFiles:
 
 
 def direct_alignment(paths: Sequence[Path]) -> int | None:
-    """Return the alignment of direct reads in bytes; None if a file does not support them.
+    """Return the alignment of direct reads in bytes; None if a file refuses direct reads.
 
     Offsets, lengths and memory addresses of direct reads must be multiples of the alignment. Some file systems refuse
     direct I/O on open and others on read, so this function opens each file and reads its first bytes.
@@ -117,7 +117,7 @@ def _open_file(path: Path, flags: int) -> int:
     except FileNotFoundError as error:
         raise SourceChangedError(f"{path} was deleted after it was opened. Create the pipeline again.") from error
     except OSError as error:
-        raise SourceError(f"could not open {path}: {error.strerror}.") from error
+        raise SourceError(f"could not open {path}: {error.strerror}. Remove this cause and try again.") from error
 
 
 def _check_stamp(path: Path, stamp: Stamp, file: int) -> None:

@@ -1,4 +1,4 @@
-"""Functions that plan how to read the files of a source, and open the reader."""
+"""`plan_reads` plans how to read the files of a source; `open_reader` opens the reader."""
 
 import os
 
@@ -28,7 +28,10 @@ def plan_reads(source: AbstractSource, request: ReadRequest) -> ReadPlan | None:
 
 
 def open_reader(source: AbstractSource, plan: ReadPlan) -> FileReader | None:
-    """Return the reader of a plan; None if the files are in the page cache, so that the feed needs no reader."""
+    """Return the reader of a plan, or None if the feed needs no reader.
+
+    It needs none if the files are in the page cache, because the source itself then reads rows fast.
+    """
     space = _address_space(source)
     if space is None or plan.strategy == "page cache":
         return None
@@ -62,7 +65,7 @@ def _address_space(source: AbstractSource) -> AddressSpace | None:
 
 
 def _file_facts(space: AddressSpace) -> FileFacts:
-    """Return the facts about the files.
+    """Return the facts about the files and this machine.
 
     If all files are in the page cache, set only the sizes, because `choose_strategy` does not use the other facts.
     """

@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 
 
 class PageCacheWarmer:
-    """A thread that reads files sequentially into the page cache.
+    """A thread that lets the kernel read files sequentially into the page cache.
 
-    Sequential reads are many times faster than the page faults of a mapping, which read page by page.
+    Sequential reads are many times faster than the page faults of a mapped file, which read page by page.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -83,7 +83,7 @@ class PageCacheWarmer:
 def uncached_nbytes(path: Path) -> int:
     """Return an estimate of the bytes of a file that are only on disk.
 
-    Holes of sparse files count as cached.
+    The holes of a sparse file count as cached, because they are not on disk.
     """
     file = os.open(path, os.O_RDONLY)
     try:
@@ -120,7 +120,7 @@ def available_nbytes() -> int:
 
 
 def _sample_share(file: int, start: int, nbytes: int) -> float:
-    """Return the share of pages in memory, in one part of a file."""
+    """Return the share of pages in memory for one part of a file."""
     with mmap.mmap(file, nbytes, access=mmap.ACCESS_READ, offset=start) as mapped:
         pages = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
         view = np.frombuffer(mapped, np.uint8)

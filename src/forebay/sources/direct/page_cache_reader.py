@@ -1,7 +1,7 @@
-"""Readers that fill the page cache in the background.
+"""Readers that let a thread fill the page cache while they read rows.
 
-`MappedReader` starts to fill it in the first epoch. `PageCacheReader` starts in the second epoch, or later if the feed
-reads only a shard.
+The thread of a `MappedReader` starts in the first epoch. The thread of a `PageCacheReader` starts in the second epoch,
+or later if the feed reads only a shard.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -22,22 +22,22 @@ WARM_AFTER_EPOCHS = 1.1
 
 
 class MappedReader:
-    """Gathers from the mapped files while a thread reads the files into the page cache."""
+    """Gathers rows from mapped files while a thread reads them into the page cache."""
 
     def __init__(self, source: AbstractSource, warmer: PageCacheWarmer) -> None:
         self._source, self._warmer = source, warmer
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadSession:
-        """Start to fill the page cache and begin a session."""
+        """Start the thread that fills the page cache, and begin a session."""
         self._warmer.start()
         return self
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Gather from the mapped files."""
+        """Gather rows from the mapped files."""
         self._source.gather(rows, out)
 
     def stop(self) -> None:
-        """Stop filling the page cache."""
+        """Tell the thread that fills the page cache to end."""
         self._warmer.stop()
 
     def close(self) -> None:
@@ -46,11 +46,12 @@ class MappedReader:
 
 
 class PageCacheReader:
-    """Gathers through read buffers until the page cache holds the files.
+    """Reads rows with another reader until the page cache holds the files.
 
-    The number of epochs is unknown, so the first epoch uses `reader`, which is the fastest for a single pass. When the
-    feed has gathered `WARM_AFTER_EPOCHS` times the rows of the source, a thread starts to read the files into the page
-    cache. When all files are in the page cache, this class gathers from the mapped files.
+    The number of epochs is unknown, so the first epoch uses `reader`, which is the fastest for a single pass. It reads
+    rows into buffers. When the feed has gathered `WARM_AFTER_EPOCHS` times the rows of the source, a thread starts to
+    read the files into the page cache. When all files are in the page cache, this class gathers rows from the mapped
+    files.
     """
 
     def __init__(self, reader: FileReader, source: AbstractSource, warmer: PageCacheWarmer) -> None:
@@ -58,15 +59,15 @@ class PageCacheReader:
         self._rows_read = 0  # approximate, because threads add to it without a lock
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadSession:
-        """Begin a session, with read buffers unless the page cache holds the files."""
+        """Begin a session. It uses the read buffers unless the page cache holds the files."""
         return self if self._warmer.is_warm else _PageCacheSession(self, self._reader.begin(groups))
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Gather from the mapped files."""
+        """Gather rows from the mapped files."""
         self._source.gather(rows, out)
 
     def gather_in_session(self, session: ReadSession, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Gather through read buffers, or from the mapped files once they are cached."""
+        """Gather rows through read buffers, or from the mapped files once these are cached."""
         if not self._warmer.is_warm:
             try:
                 session.gather(group, rows, out)
@@ -76,7 +77,8 @@ class PageCacheReader:
             else:
                 self._count_rows(rows)
                 return
-        self._reader.stop()  # wake threads that wait for read buffers: these buffers never become free
+        # Wake threads that wait for a read buffer: no group releases its buffers any more.
+        self._reader.stop()
         self.gather(group, rows, out)
 
     def _count_rows(self, rows: Rows) -> None:

@@ -1,6 +1,7 @@
 """Address ranges that hold the requested rows: aligned, merged, and split into single reads.
 
-This module does no I/O. `read_threads.py` makes the reads.
+An address identifies a byte of one of the files (`address_space.py`). This module does no I/O. `read_threads.py` makes
+the reads.
 """
 
 from collections.abc import Sequence
@@ -20,11 +21,11 @@ SMALL_REST_NBYTES = 64 << 10  # bytes; a remainder of up to this size is added t
 
 @dataclass(frozen=True, slots=True)
 class DiskReads:
-    """Single reads, each with its own offset in one buffer."""
+    """Single reads from files into one buffer."""
 
-    starts: Integers  # address of the first byte (see `AddressSpace`)
+    starts: Integers  # address of the first byte of each read
     nbytes: Integers
-    buffer_offsets: Integers
+    buffer_offsets: Integers  # where the bytes of each read go in the buffer
 
     @classmethod
     def concatenate(cls, parts: "Sequence[DiskReads]") -> "DiskReads":
@@ -69,7 +70,7 @@ class ReadRanges:
 
     @property
     def total_nbytes(self) -> int:
-        """Bytes of a buffer that holds all ranges."""
+        """Bytes of all ranges, which is the size of a buffer for them."""
         return int(self.nbytes.sum())
 
     def locate(self, addresses: Integers) -> Integers:

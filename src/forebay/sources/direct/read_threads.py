@@ -1,4 +1,7 @@
-"""Threads that read from files, with io_uring or with positioned reads (`preadv`)."""
+"""Threads that read from files, with io_uring or with positioned reads (`preadv`).
+
+A job is a list of reads that one thread makes.
+"""
 
 import errno
 import os
@@ -24,11 +27,11 @@ __all__ = ["IoUringThreads", "PreadThreads", "ReadFunction", "pread_each", "read
 # errno of each read. No read is in progress when the function returns or raises.
 ReadFunction: TypeAlias = Callable[[Array, Array, Array, Array, Array], Array]
 
-IO_URING_THREADS = 8  # while some threads wait for a core or for their last reads, the others keep the disk busy
+IO_URING_THREADS = 8  # while some threads wait for a core or for their last reads, other threads keep the disk busy
 PREAD_THREADS = 16  # each has one read in progress; more threads only wait for the GIL
 
 _RETRY_RESULTS = (-errno.EINTR, -errno.EAGAIN)  # results of reads that may succeed if they are repeated
-_MAX_ATTEMPTS = 64  # attempts to complete a read that returns too few bytes; then the read fails
+_MAX_ATTEMPTS = 64  # attempts to complete a read that returns too few bytes; after them, `read_fully` raises an error
 
 _thread_state = threading.local()
 
@@ -72,7 +75,7 @@ class PreadThreads:
 def wait_for_reads(reads: "Iterable[Future[None]]") -> None:
     """Wait for all reads, then raise an error if a read was cancelled or failed.
 
-    The caller then reuses the buffer. So this function waits for all reads, even if one has failed.
+    The caller reuses the buffer of the reads. So this function waits for all reads, even if one of them has failed.
     """
     ended = wait(list(reads)).done
     if any(read.cancelled() for read in ended):
@@ -121,13 +124,13 @@ def read_fully(read: ReadFunction, files: OpenFiles, reads: DiskReads, memory: A
     short = int(incomplete[0])
     raise SourceError(
         f"could not complete the read at byte {int(offsets[short])} of {files.path(int(numbers[short]))} in "
-        f"{_MAX_ATTEMPTS} attempts; the last one returned {max(0, int(results[short]))} bytes. Read the file with "
+        f"{_MAX_ATTEMPTS} attempts; the last attempt returned {max(0, int(results[short]))} bytes. Read the file with "
         "another program to see whether it is damaged."
     )
 
 
 def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memory_offsets: Array) -> Array:
-    """Make the reads in this thread, with one `preadv` call for each."""
+    """Make each read by one `preadv` call, and return the byte counts or negative errnos."""
     view = memory.data
     results = np.zeros(len(offsets), np.int64)
     reads = zip(files, offsets, nbytes, memory_offsets, strict=True)
@@ -140,7 +143,10 @@ def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memor
 
 
 def _raise_if_not_retryable(files: OpenFiles, reads: DiskReads, results: Array, incomplete: Array) -> None:
-    """Raise an error if a read failed and a retry cannot help, or if its file was shortened."""
+    """Raise an error if a retry of an incomplete read cannot help.
+
+    This is the case if the read failed with an error that lasts, or if its file was shortened.
+    """
     for number in incomplete.tolist():
         result, start = int(results[number]), reads.starts[number]
         file, offset = int(AddressSpace.file_numbers(start)), int(AddressSpace.file_offsets(start))

@@ -25,7 +25,7 @@ class FileReader(Protocol):
     """Reads the rows of a source in sessions. A new session ends the previous one."""
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadSession:
-        """Begin a session that reads these groups. Each item is a group id and its rows."""
+        """Begin a session that reads these groups: pairs of a group id and its rows."""
         ...
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""A reader of single rows, for scattered orders and for large rows."""
+"""A reader of single rows, for rows that are scattered over the files or large."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
@@ -17,14 +17,14 @@ from forebay.sources.lookahead import GroupItems, LookAhead
 
 __all__ = ["DirectRowReader", "RowReadSession"]
 
-# bytes; reading two rows and a gap of up to this size between them takes no longer than a separate read for each row
+# Bytes. If at most this many bytes are between two rows, one read of both rows takes no longer than two reads.
 GAP_NBYTES = 16 << 10
 
 
 class DirectRowReader:
-    """Reads the rows of upcoming groups from files into row buffers, with direct I/O if possible.
+    """Reads the rows of upcoming groups from files into row buffers.
 
-    A row buffer holds one group, or a part of a group.
+    A row buffer holds one group, or a part of a group. The reads are direct I/O if the file system supports it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class DirectRowReader:
         ranges, memory = merge_ranges(starts, nbytes, alignment=self._files.alignment, gap=GAP_NBYTES), buffer
         if ranges.total_nbytes > buffer.nbytes:
             ranges = merge_ranges(starts, nbytes, alignment=self._files.alignment)
-        if ranges.total_nbytes > buffer.nbytes:  # a run of rows is one range, including the bytes between its rows
+        if ranges.total_nbytes > buffer.nbytes:  # consecutive rows are one range, including the bytes between them
             memory = aligned_memory(ranges.total_nbytes)
         return PartRead(rows, buffer, memory, ranges, self._threads.start(self._files, ranges.split(), memory))
 
@@ -83,7 +83,8 @@ class RowReadSession(LookAhead):
     """The reads of one iteration over a feed, row by row.
 
     The threads that gather rows also start the reads of upcoming groups. So the disk reads the next groups while
-    the threads wait for the current group. Reads that are in progress when the session is closed keep its memory alive.
+    the threads wait for the current group. A read in progress refers to its memory. So this memory stays valid if the
+    session is closed before the read ends.
     """
 
     def __init__(self, reader: DirectRowReader, groups: Iterator[tuple[Hashable, Rows]], buffers: list[Array]) -> None:
@@ -120,7 +121,7 @@ class RowReadSession(LookAhead):
         for part in self._started_parts.drain():
             for read in part.reads:
                 read.cancel()
-        self._free_buffers.clear()  # free the memory now, because the user may keep a closed feed for a long time
+        self._free_buffers.clear()  # free the memory now, because the user may keep a reference to a closed feed
 
 
 def _split_groups(groups: Iterator[tuple[Hashable, Rows]], buffer_rows: int) -> Iterator[tuple[Hashable, Rows]]:

@@ -1,10 +1,10 @@
 """The choice of a strategy to read rows of files. This module does no I/O.
 
-    page cache   nearly all bytes are in memory: gather from the mapped files, which is the fastest strategy
-    warming      short scattered rows, files fit in memory: gather from the mapped files, while a thread reads them
-                 sequentially into the page cache
-    blocks       the order stays inside blocks: read each block once, before groups need it
-    rows         all other cases: merge the rows of a group into ranges, and read many ranges at the same time
+    page cache   if nearly all bytes are in the page cache: gather rows from the mapped files, which is the fastest way
+    warming      for short scattered rows, if the files fit in memory: gather rows from the mapped files, while a thread
+                 reads the files sequentially into the page cache
+    blocks       for a block shuffle: read each block once, before groups need it
+    rows         in all other cases: merge the rows of a group into ranges, and read many ranges at the same time
 
 "blocks" and "rows" use direct I/O if the file system supports it. Direct I/O was twice as fast as reads through the
 page cache (docs/measurements.md). If the files fit in memory, a thread reads them into the page cache later
@@ -23,7 +23,7 @@ from forebay.sources.direct.block_reader import block_buffer_nbytes
 
 __all__ = ["FileFacts", "ReadPlan", "ReadRequest", "choose_strategy"]
 
-MAX_UNCACHED_SHARE = 0.05  # of all bytes; up to this share, page faults take less time than explicit reads of all rows
+MAX_UNCACHED_SHARE = 0.05  # of all bytes; up to this share, page faults take less time than separate reads of all rows
 PAGE_CACHE_SHARE = 0.5  # of the available memory; files up to this size are likely to stay in the page cache
 SHORT_ROW_NBYTES = 2 << 10  # bytes; a page (4 KiB) holds several rows of less than this size
 LONG_ROW_NBYTES = 64 << 10  # bytes; reading rows of this size one by one is as fast as reading whole blocks
@@ -50,7 +50,7 @@ class ReadRequest:
 
     order: Order
     rows: int
-    group_rows: int  # largest number of positions of the global order that one group spans
+    group_rows: int  # most positions that one group spans in the order of all shards
     host_nbytes: int  # budget for host memory
 
 
@@ -60,7 +60,7 @@ class ReadPlan:
 
     strategy: Literal["page cache", "warming", "blocks", "rows"]
     decision: Decision
-    alignment: int = 1  # 1: reads go through the page cache
+    alignment: int = 1  # bytes, of direct reads; 1 for reads through the page cache
     use_io_uring: bool = False
     use_page_cache_later: bool = False  # fill the page cache after the feed has read as many rows as the files have
     buffers_nbytes: int = 0  # memory of all read buffers
@@ -100,7 +100,7 @@ def _plan_blocks(facts: FileFacts, request: ReadRequest, space: AddressSpace) ->
     """Return a plan that reads whole blocks, or None.
 
     Block reads need a block shuffle, rows shorter than `LONG_ROW_NBYTES`, and buffers for all blocks of a group. If the
-    budget allows, the plan has twice as many buffers, so that threads read the next group at the same time.
+    budget allows, the plan has twice as many buffers, so that threads read the next group while this one is in use.
     """
     order = _find_block_shuffle(request.order)
     if order is None or sum(space.row_nbytes) >= LONG_ROW_NBYTES:
