@@ -23,8 +23,8 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
     """Profiles a call of `fit` and shows the report when `fit` ends.
 
     Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
-    If the script passes this callback to `fit` again, each further `fit` gets a capture of its own. Its profiling
-    starts when Keras calls `set_model`, before `fit` compiles the training step.
+    If the script passes this callback to `fit` again, each further `fit` gets a capture of its own. The
+    profiling of a further `fit` starts when Keras calls `set_model`, before `fit` compiles the training step.
 
     Args:
         html: The path of an HTML report to write.

@@ -6,7 +6,7 @@ PyTorch: in one step before the recorded steps, a profiler of PyTorch records th
 step longer by some microseconds per operator. The profiler does not use CUPTI, which the doctor itself needs, and
 compiled code stays compiled.
 
-JAX: after the recorded steps, the doctor reads the texts of the compiled programs that the loop called.
+JAX: after the recorded steps, the doctor reads the HLO texts of the compiled programs that the loop called.
 
 TensorFlow: hooks count the FLOPs of each graph when TensorFlow traces it.
 """
@@ -137,18 +137,18 @@ def flops_of_programs(
 ) -> float | None:
     """Return the FLOPs per step of the jitted functions that the recorded steps call.
 
-    `programs` maps the name of each function to the texts of its compiled modules. Return None if a called function has
-    no module, or if the result is 0. Raise UnknownFlopsError if a text does not show its FLOPs, or if the modules of
-    one called function have different FLOPs.
+    `programs` maps the name of each function to the HLO texts of its compiled modules. Return None if a called function
+    has no module, or if the result is 0. Raise UnknownFlopsError if a text does not show its FLOPs, or if the modules
+    of one called function have different FLOPs.
     """
     return _sum_calls(events, step_ends, {name: {*map(count_hlo_flops, texts)} for name, texts in programs.items()})
 
 
 def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
-    """Return kernel name -> bytes that the kernel reads and writes.
+    """Return a dict: kernel name -> bytes that the kernel reads and writes.
 
-    `programs` maps the name of each function to the texts of its compiled modules. If kernels with the same name have
-    different numbers of bytes, the result omits this name. It has the MAX_KERNELS names with the most bytes.
+    `programs` maps the name of each function to the HLO texts of its compiled modules. If kernels with the same name
+    have different numbers of bytes, the result omits this name. It has the MAX_KERNELS names with the most bytes.
     """
     found: dict[str, set[int]] = {}
     for text in (text for texts in programs.values() for text in texts):
@@ -159,7 +159,7 @@ def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
 
 
 def kernel_nbytes(text: str) -> dict[str, int]:
-    """Return kernel name -> bytes that the kernel reads and writes, for a module's text.
+    """Return a dict: kernel name -> bytes, for the kernels in an HLO text.
 
     Each fusion, which is an instruction that combines several operations, becomes one kernel with its name. The kernel
     reads its operands and writes its result. If it only slices an operand, it reads the slices. If it updates a slice
@@ -187,7 +187,7 @@ def _fusion_nbytes(fusion: Instruction, instructions: Computation, module: HloMo
 
 
 def _read_nbytes(parameter: Instruction, body: Computation) -> int:
-    """Return the bytes of a parameter that the body of a fusion reads."""
+    """Return how many bytes of a parameter the body of a fusion reads."""
     users = [each for each in body.values() if parameter.name in each.operands]
     if any(_reads_all(each, parameter) for each in users):
         return parameter.nbytes
@@ -232,7 +232,7 @@ def _sum_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int], flops: d
 
 
 def _called_programs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> dict[str, list[str]]:
-    """Return jitted function -> texts of its compiled modules, for functions that recorded steps call."""
+    """Return a dict: jitted function that recorded steps call -> texts of its modules."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is None or not bridge.backends_are_initialized():
         return {}

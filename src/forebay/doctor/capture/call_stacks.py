@@ -35,8 +35,8 @@ class CallStacks:
     def find(self, frame: FrameType) -> int:
         """Return the index of a stack's innermost frame; -1: no line of user code.
 
-        `frame` must be the innermost Python frame of its thread: for another frame, Python 3.13 does not show whether
-        it calls a Python function or a C function.
+        `frame` must be the innermost Python frame of its thread: for another frame, Python 3.13 or newer does not show
+        whether it calls a Python function or a C function.
         """
         index = -1
         stack = self._user_stack(frame)

@@ -1,6 +1,7 @@
 """A thread that samples load, clocks, power, memory and PCIe link of each GPU.
 
-The calls of NVML, the monitoring library of NVIDIA, release the interpreter lock. So they do not block the loop.
+The calls of NVML, the monitoring library of NVIDIA, release the interpreter lock. So they do not block the
+training loop.
 """
 
 import os
@@ -117,6 +118,6 @@ def _clock_limit_reasons(nvml: Nvml, handle: Any) -> int | None:
 
 
 def _pcie_bytes_per_second(nvml: Nvml, handle: Any, direction: int) -> int | None:
-    """Return the throughput of the PCIe link, _SENT or _RECEIVED; None if unknown."""
+    """Return the PCIe throughput in one direction (_SENT or _RECEIVED); None if unknown."""
     kib_per_second = nvml.query("nvmlDeviceGetPcieThroughput", handle, direction)
     return None if kib_per_second is None else kib_per_second * 1024

@@ -1,8 +1,9 @@
 """Turns the ends of steps and samples of the loop into a history of steps.
 
-The recorder groups measured steps into chunks. The median of a chunk tells which of its steps are long. Chunks form
-blocks. When there are MAX_BLOCKS blocks, the recorder merges each pair of them, and later blocks contain twice as many
-chunks. So a run of any length needs the same memory.
+A measured step is one step, or several steps that were measured together. The recorder groups measured steps into
+chunks. The median of a chunk tells which of its steps are long. Several chunks form a block. When there are MAX_BLOCKS
+blocks, the recorder merges each pair of them, and later blocks contain twice as many chunks. So a run of any length
+needs the same memory.
 """
 
 from collections import Counter, deque
@@ -17,11 +18,11 @@ from forebay.doctor.model.step_history import LongStep, StackFrame, StepBlock, S
 __all__ = ["HistoryRecorder"]
 
 CHUNK_STEPS = 32  # measured steps per chunk
-MIN_STEPS = 5  # measured steps of a chunk; fewer have no reliable median
+MIN_STEPS = 5  # measured steps; a chunk with fewer has no reliable median
 LONG_SHARE = 0.5  # a long step takes longer than a usual step by at least this share
 MAX_BLOCKS = 64
 MAX_LONG_STEPS = 1_000  # the history keeps the latest long steps
-MAX_LONG_FRAMES = 8  # innermost frames of one long step
+MAX_LONG_FRAMES = 8  # innermost frames that the history stores for one long step
 MAX_PENDING = 5_000  # the recorder keeps the latest samples of the current step
 
 
@@ -37,7 +38,7 @@ class _MeasuredStep:
     def is_long(self, usual: float) -> bool:
         """Whether the steps took much longer than `usual` seconds per step.
 
-        The random variation of a sum of n steps grows with the square root of n, and so does the limit.
+        The random variation of a sum of n steps grows with the square root of n, so the limit does too.
         """
         return self.seconds - self.steps * usual > LONG_SHARE * usual * sqrt(self.steps)
 
@@ -65,7 +66,7 @@ class _State:
 
 
 class HistoryRecorder:
-    """Receives the ends of steps and the samples, each in order of time."""
+    """Builds a step history from step ends and samples, each in order of time."""
 
     def __init__(self) -> None:
         self._state = _State()
@@ -88,8 +89,8 @@ class HistoryRecorder:
     def add_sample(self, time: int, frame: int, *, is_random: bool = True) -> None:
         """Add a sample of the stack with the innermost frame `frame` at a time (ns).
 
-        `is_random` is False if the time depends on the end of a step. The numbers of samples in the history leave out
-        this sample, because it would bias them.
+        `is_random` is False if the time depends on the end of a step. Then `StepBlock.samples` does not count the
+        sample, because it would bias the counts.
         """
         self._samples.append((time, frame, is_random))
 

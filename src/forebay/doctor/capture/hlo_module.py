@@ -22,8 +22,8 @@ class Instruction:
     name: str
     opcode: str
     result: Dims  # dimensions of the first array of the result
-    nbytes: int  # of all arrays of the result
-    operands: tuple[str, ...]  # names of the instructions whose results this one uses
+    nbytes: int  # bytes of all arrays of the result
+    operands: tuple[str, ...]  # names of the instructions whose results this instruction uses
     arguments: str  # the text between the parentheses: the operands, or the number of a `parameter`
     attributes: str  # the text after the operands
     is_root: bool

@@ -17,7 +17,7 @@ __all__ = ["AT_NEXT_EVENT", "MAX_EVENTS", "NEVER", "Ledger", "NextReport", "Site
 MAX_EVENTS = 1_000_000  # about 200 MB; the ledger drops further events, but profiling normally ends long before
 
 SiteKey = tuple[str, str, int]  # a call site: kind, API, index of the line
-NextReport = tuple[int, int]  # the ledger reports a site next at this event count or at this time (ns), the earlier one
+NextReport = tuple[int, int]  # event count and time (ns): at the earlier one, the ledger calls `on_site` for a site
 AT_NEXT_EVENT: NextReport = (0, 0)
 NEVER: NextReport = (1 << 62, 1 << 62)
 
@@ -42,7 +42,7 @@ class Ledger:
 
     def __init__(self, *, on_site: Callable[[SiteKey, int, int], NextReport] = lambda site, count, end: NEVER) -> None:
         self.lines = SourceLines()
-        self.notes: list[str] = []  # sentences about what could not be recorded
+        self.notes: list[str] = []  # sentences for the report about what hooks could not record
         self.is_on = True  # False: hooks record nothing
         self.timed_site: SiteKey | None = None  # the site that ends a step; set while unprofiled steps are timed
         self.on_step: Callable[[int], None] | None = None  # if set, gets each end of `timed_site` instead of an event
@@ -64,7 +64,7 @@ class Ledger:
 
     @property
     def last_end(self) -> int:
-        """The later end of the last two events; 0 if there are fewer than two.
+        """The later end (ns) of the last two events; 0 if there are fewer.
 
         The last event may be an upload inside a compiled call. The event of the call precedes it, but ends later.
         """
@@ -97,7 +97,7 @@ class Ledger:
     def can_begin(self) -> bool:
         """Whether `begin` would return True now.
 
-        A result of False may count as a skipped hook call, so do not call `begin` after it.
+        If the result is False, the ledger may have counted the call as skipped, so do not also call `begin`.
         """
         if (
             not self.is_on
@@ -140,7 +140,7 @@ class Ledger:
         return steps if calls else 1
 
     def report_all_sites(self) -> None:
-        """Report every call site at its next event, even if `on_site` has asked for later."""
+        """Report every call site at its next event, whatever `on_site` has returned."""
         for site_count in [*self._counts.values()]:
             site_count.next_count, site_count.next_time = AT_NEXT_EVENT
 

@@ -12,13 +12,14 @@ PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few millisec
 # Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
 # model for some seconds, and a loop before the training may copy data that it draws or prepares.
 _LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
-MIN_WINDOW_STEPS = 4  # events after the warm-up, if there are too few for all steps; `analyse.steps` needs 3 steps
+MIN_WINDOW_STEPS = 4  # events since the warm-up that make a window without all steps; `analyse.steps` needs 3 steps
 MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
 _GONE_INTERVALS = 5
-# These longer limits hold for a STEP site with at least _MANY_STEPS events, and for any STEP site if one event is
-# enough (`min_count`): steps may take seconds, and at the end of an epoch, a script may draw images for some seconds.
+# Instead of these limits, the longer _STEPS_GONE_NS and _STEPS_GONE_INTERVALS hold for a STEP site with at least
+# _MANY_STEPS events, and for any STEP site if one event is enough (`min_count`): steps may take seconds, and at the end
+# of an epoch, a script may draw images for some seconds.
 _MANY_STEPS = 10
 _STEPS_GONE_NS = 10_000_000_000
 _STEPS_GONE_INTERVALS = 20
@@ -36,7 +37,7 @@ class LoopSite:
     count_at_start: int = 0  # events before the warm-up
     warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
     warm_count: int = 0  # events until `warm_at`
-    sample_until: int = 0  # time at which the sample ends, even with fewer than `StepDetector.steps` events
+    sample_until: int = 0  # until then the detector profiles the site, even with fewer than `StepDetector.steps` events
     second: int = 0  # time of the second event; the step before it may still compile functions
 
     def is_alive(self, now: int, min_count: int = MIN_COUNT) -> bool:
@@ -65,7 +66,7 @@ class LoopSite:
             self.sample_until += excluded if self.sample_until else 0
 
     def takes_long(self, events: int, seconds: float, now: int) -> bool:
-        """Whether `events` events came since the warm-up began, and the first event is `seconds` old."""
+        """Whether the warm-up has `events` events, and the first event came `seconds` ago."""
         return self.count - self.count_at_start >= events and now - self.first >= seconds * 1e9
 
 

@@ -93,7 +93,7 @@ def _read_tensorflow(tf: Any) -> Iterator[dict[str, Any]]:
 
 
 def tensorflow_memory_limits() -> dict[str, int]:
-    """Return device -> bytes that TensorFlow may use; empty if TensorFlow does not report them."""
+    """Return a dict: device -> bytes that TensorFlow may use; empty if unknown."""
     with suppress(Exception):  # not a public interface
         from tensorflow.python.client import pywrap_tf_session as session
 

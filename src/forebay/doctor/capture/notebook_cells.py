@@ -71,7 +71,7 @@ def _find_cell_line(frame: FrameType) -> CellLine | None:
         caller = caller.f_back
     if caller is None:
         return None
-    if name is None:  # a line such as `%time f()` in a cell that begins with another magic
+    if name is None:  # another magic runs this magic, as in a cell that begins with `%%time`
         return _find_cell_line(caller)
     source = _source_of(name)
     magics = _count_magics(source)

@@ -36,7 +36,7 @@ def count_flops(operators: Iterable[tuple[str, Shapes]]) -> float | None:
 
 
 def _product(first: int) -> Callable[[Shapes], int]:
-    """Return the formula of a product whose left matrix is the argument with this index."""
+    """Return the formula of a product whose left matrix is argument number `first`."""
 
     def count(shapes: Shapes) -> int:
         left, right = shapes[first], shapes[first + 1]
@@ -46,9 +46,9 @@ def _product(first: int) -> Callable[[Shapes], int]:
 
 
 def _attention(first: int, factor: int) -> Callable[[Shapes], int]:
-    """Return the formula of attention whose queries are the argument with this index.
+    """Return the formula of attention whose queries are argument number `first`.
 
-    There are two products in the forward pass, and four in the backward pass.
+    The forward pass has two products (`factor` 1), and the backward pass has four (`factor` 2).
     """
 
     def count(shapes: Shapes) -> int:

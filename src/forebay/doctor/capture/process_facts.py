@@ -117,7 +117,7 @@ def _read_cpu_times() -> _CpuTimes:
 def _machine_cpu_seconds(path: Path = Path("/proc/stat")) -> float | None:
     """Return the CPU seconds of all processes since the start of the machine.
 
-    Return None if the system has no such file, or if the file counts cores that this process may not use.
+    Return None if `path` does not exist, or if the file counts cores that this process may not use.
     """
     try:
         lines = path.read_text(encoding="ascii").splitlines()
@@ -156,7 +156,7 @@ def descendant_cpu_seconds(process: int | None = None, folder: Path = Path("/pro
 
 
 def _stat_fields(path: Path) -> list[str]:
-    """Return the fields of a `stat` file after the name; empty without a file."""
+    """Return the fields after the process name; empty if the process has ended."""
     try:
         return path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -194,7 +194,7 @@ def _peak_host_nbytes() -> int | None:
 
 
 def _can_query(name: str) -> bool:
-    """Whether the doctor may query a loaded framework. Only JAX may return False.
+    """Whether the doctor may query a loaded framework; always True except for JAX.
 
     TensorFlow imports an installed JAX, even if the script does not use JAX. A query of the JAX devices would
     initialise all of them. So the script must have initialised them before.

@@ -38,9 +38,10 @@ def profile_run(
 ) -> Capture:
     """Run a script in a new session and return the capture.
 
-    When enough steps were recorded: with `run.stop`, end the script if `has_steps(capture)` is True. Without it, call
-    `report_early` with the capture so far, and let the script continue. If the script does not end after SIGTERM,
-    another thread calls `report_last` with the capture and ends the process.
+    The session may have recorded enough steps before the script ends. With `run.stop`, the script then ends, if
+    `has_steps(capture)` is True. Without `run.stop`, this calls `report_early` with the capture so far, and the script
+    continues. If the script does not end after SIGTERM, another thread calls `report_last` with the capture and ends
+    the process.
     """
 
     def on_enough() -> None:
@@ -74,7 +75,8 @@ def run_profiled(run: RunRequest, session: Session) -> Capture:
     return session.capture(run.script, run.arguments, ended=ended)
 
 
-SILENT_SECONDS = 2.0  # without an event; then `_wait` returns, and Python joins the threads after the report
+# After this time without an event, `_wait` returns. Python joins the threads later, after the report.
+SILENT_SECONDS = 2.0
 POLL_SECONDS = 0.05
 
 

@@ -39,7 +39,7 @@ def _run_in_this_process(run: Callable[[], object]) -> str:
 
 
 def _exit_code(ended: str) -> int:
-    """Return the exit code that Python would have; 1 for "terminated"."""
+    """Return the exit code of Python for `ended`; 1 for "terminated"."""
     if ended == "done":
         return 0
     code = ended.removeprefix("exit ")
@@ -90,7 +90,7 @@ def _call_excepthook(error: BaseException) -> None:
     """Call `sys.excepthook` as Python does, with the traceback of the script."""
     error.__traceback__ = _without_runner(error.__traceback__)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-    sys.last_exc = error  # type: ignore[attr-defined]  # mypy checks for 3.11; it exists since 3.12
+    sys.last_exc = error  # type: ignore[attr-defined]  # mypy checks for Python 3.11; `last_exc` exists since 3.12
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except BaseException as hook_error:

@@ -18,7 +18,7 @@ STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 
 
 class SamplingThread:
-    """Calls `sample` between `start` and `stop`, with the garbage collector paused where Python needs this.
+    """Calls `sample` between `start` and `stop`, without garbage collection if NEEDS_PAUSE.
 
     `sample` returns the seconds until its next call. If it raises an error, the thread passes the error to
     `on_failure` and ends.

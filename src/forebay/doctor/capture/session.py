@@ -44,7 +44,7 @@ class Session:
 
     The session calls `on_enough` when it has recorded enough steps. `covers_script` is True if the session profiles a
     whole script, which may itself call `watch()`. `records_history` is True if the session also records the step
-    history, which are the times of all unprofiled steps.
+    history: the times of all unprofiled steps.
     """
 
     _lock = threading.Lock()
@@ -175,7 +175,7 @@ class Session:
     def _install(self, name: str) -> None:
         """Install the hooks of a framework if the session still records calls.
 
-        An error becomes a note, because it must not reach the script.
+        An error becomes a note in the report, because it must not reach the script.
         """
         if self.is_done():
             return

@@ -1,4 +1,4 @@
-"""Signal handling around a script: SIGTERM raises, and a failed script leaves no handlers."""
+"""Signal handling: SIGTERM raises an exception, and a failed script leaves no handlers."""
 
 import os
 import signal

@@ -65,9 +65,9 @@ def report_at_deadline(report: Callable[[], None]) -> Iterator[None]:
 def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
     """End the process if the block does not end within `seconds` after SIGTERM.
 
-    Before that, write a last report. To notice SIGTERM, a thread reads a pipe: Python writes the number of a signal to
-    the wakeup file descriptor as soon as it arrives, even while the main thread executes no Python code. This does
-    nothing outside of the main thread, or if the descriptor is in use.
+    Before that, run the report that `report_at_deadline` has set. To notice SIGTERM, a thread reads a pipe: Python
+    writes the number of a signal to the wakeup file descriptor as soon as it arrives, even while the main thread
+    executes no Python code. This does nothing outside of the main thread, or if the descriptor is in use.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -2,7 +2,8 @@
 
 The code of a cure uses the script's own names, batch size and calls. So a capture stores the loops of the recorded
 lines, the functions that they call, the assignments of the names that they read, and the calls in `_CALLS`. An excerpt
-contains no comments, no docstrings and no other statements. `model.redaction` removes all excerpts from a capture.
+contains no comments, no docstrings and no other statements. `model.redaction.without_source` removes the excerpts from
+a capture.
 """
 
 import ast
@@ -173,7 +174,7 @@ def _join(lines: dict[int, str]) -> str:
 
 
 def _first(statement: ast.stmt) -> int:
-    """Return the first line of a statement, which may be that of a decorator."""
+    """Return the number of the first line of a statement, including its decorators."""
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
 

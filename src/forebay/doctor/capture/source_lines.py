@@ -32,7 +32,7 @@ class SourceLines:
         self.locations: list[tuple[str, int, str]] = []  # file, line number, function
         self.user_file_cache: dict[str, bool] = {}  # file name -> whether it is user code
         self._indices: dict[tuple[str, int], int] = {}
-        self._texts: dict[tuple[str, int], str] = {}  # of lines whose text is not in a file
+        self._texts: dict[tuple[str, int], str] = {}  # source text of cell lines that a magic runs
         self._lock = threading.RLock()  # reentrant: a signal handler may run while its thread holds the lock
         # Cache, because `frame.f_lineno` scans the line table from the start of the function.
         self._index_by_instruction: dict[tuple[int, int], int] = {}  # key: id of the code object, instruction offset

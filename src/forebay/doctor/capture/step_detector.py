@@ -38,7 +38,7 @@ _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
 _NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
 _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
 _BLOCK_STEPS = 16  # short steps are timed in blocks of this many
-# More compilations than these do not belong to the building of a model: the loop itself compiles.
+# Further compilations do not build the model: the loop itself compiles.
 _MAX_BUILDING_COMPILATIONS = 200
 _MAX_REPORT_NS = 100_000_000  # while profiling, the ledger reports a site at its first event after this time
 
@@ -47,14 +47,14 @@ _MAX_REPORT_NS = 100_000_000  # while profiling, the ledger reports a site at it
 class StepDetector:
     """Receives reports of call sites from the ledger and decides when the phase changes."""
 
-    warm_up: int = 10  # steps
+    warm_up: int = 10  # steps before the profiled steps
     steps: int = 50  # steps to profile
     traced_steps: int = 10  # few, because recording all device operations slows a launch-bound step by a quarter
-    input_steps: int = 10  # whose input is traced; few, because a trace slows them by up to a half
+    input_steps: int = 10  # steps of `input tracing`; few, because a trace slows them by up to a half
     untraced_steps: int = 60  # not fewer: on a busy machine, the times of two runs of 20 steps differ by a fifth
     seconds: float = 10.0  # after this time, a phase or the warm-up ends with fewer steps
     wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
-    sample_seconds: float = 0.25  # shortest sample of a site that must recur for `wait_seconds`
+    sample_seconds: float = 0.25  # least duration of the sample of a site that must recur for `wait_seconds`
     early_steps: int = 10  # steps to profile before `early tracing`
     # If this many events take this long, `early tracing` starts with them: a loop of few long steps may end soon.
     early_events: int = 5
@@ -71,7 +71,7 @@ class StepDetector:
     end: int = 0  # nanoseconds; end of the profiled window
     block_steps: int = 1  # steps until the next report, while steps are timed
     paused_until: int = 0  # nanoseconds; the hooks pause until this time
-    traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds
+    traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of steps recorded on the device
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
     _input_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of `input tracing`
     _sites: dict[SiteKey, LoopSite] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class StepDetector:
     _times_blocks: bool = False  # whether steps are timed in blocks
     # The site that was profiled from `start` to `end`, before the pause or before `early tracing`.
     _sampled_site: SiteKey | None = None
-    _sampled_steps: int = 0  # profiled before `early tracing`; 0: unknown
+    _sampled_steps: int = 0  # number of steps profiled before `early tracing`; 0: unknown
     _early_site: SiteKey | None = None  # the site whose steps `traced_step_ends` are; None before `early tracing`
     _is_tracing_refused: bool = False  # whether there is no device to record
 
@@ -109,13 +109,13 @@ class StepDetector:
             site.exclude(start, end)
 
     def _begin(self, phase: Phase) -> None:
-        """Change the phase. The steps of `early tracing` count until the device records other steps."""
+        """Begin a phase. Drop the `traced_step_ends` of `early tracing` if they become outdated."""
         self.phase = phase
         if phase == "tracing" or (phase == "input tracing" and self.anchor != self._early_site):
             self.traced_step_ends = []
 
     def _add_step(self, now: int) -> bool:
-        """Add a step after the profiled ones; return whether its phase has enough steps."""
+        """Add a step of a phase after `profiling`; return whether the phase has enough."""
         if self.phase == "timing":
             self._add_step_ends(now)
             return self._is_enough(self.step_ends, self.untraced_steps) and not self._needs_more_steps()
@@ -127,7 +127,7 @@ class StepDetector:
     def next_report(self, site: SiteKey, now: int) -> NextReport:
         """Return when the ledger must report the site again.
 
-        The result is an event count and a time (ns); the ledger reports the site at whichever is first.
+        The result is an event count and a time (ns); the ledger reports the site at the earlier one.
         """
         if self.phase == "early tracing":
             return AT_NEXT_EVENT if site == self._sampled_site else NEVER
@@ -149,7 +149,7 @@ class StepDetector:
         return _NO_COUNT, min(sampled_at, now + _MAX_REPORT_NS) if sampled_at > now else now + _MAX_REPORT_NS
 
     def skip_tracing(self) -> None:
-        """Continue without device records: with `timing`, or after `early tracing` with profiling."""
+        """Continue without device records: skip `tracing`, or return from `early tracing`."""
         if self.phase == "tracing":
             self.phase = "timing"
         else:
@@ -159,10 +159,10 @@ class StepDetector:
     def finish(self, now: int) -> None:
         """End profiling, because the script has ended.
 
-        If it ends in the phase `profiling`, the sample that the detector took before a pause or before `early tracing`
-        becomes the profiled window, unless a more reliable site recurs or more steps of the same site were profiled
-        since. Operations do not become the window if a more reliable site has warmed up at any time: they may have
-        built the model. Otherwise the window is the whole run, without an anchor.
+        In the phases `profiling` and `early tracing`, the sample from before a pause or before `early tracing` becomes
+        the profiled window, unless a more reliable site recurs or more steps of the same site were profiled since.
+        Operations do not become the window if a more reliable site has warmed up at any time: they may have built the
+        model. Otherwise the window is the whole run, without an anchor.
         """
         if self.phase in ("profiling", "early tracing"):
             if self._sampled_site is not None and self._sampled_site[0] != EventKind.STEP and self._find_training():
@@ -190,7 +190,7 @@ class StepDetector:
             self.start, self.end = loop_site.warm_at, loop_site.last
 
     def _is_enough(self, ends: list[int], steps: int) -> bool:
-        """Whether `steps` steps were recorded, or the phase has taken its longest time."""
+        """Whether `steps` steps were recorded, or the phase has lasted for `seconds`."""
         return len(ends) > steps or ends[-1] - ends[0] > self.seconds * 1e9
 
     def _add_step_ends(self, now: int) -> None:

@@ -24,7 +24,7 @@ from forebay.doctor.model.step_history import StepHistory
 __all__ = ["StepMonitor", "steps_per_measurement"]
 
 SECONDS = 0.05  # between two samples, on average
-LONG_STEP_SECONDS = 0.005  # between two samples of a long step, at first
+LONG_STEP_SECONDS = 0.005  # between the first samples of a long step
 LONG_STEP_SHARE = 0.05  # between two later samples, as a share of the time since the long step began
 MAX_SECONDS = 2.0  # between two samples, at most
 MAX_ENDS = 100_000  # step ends in the queue, which the thread empties often
@@ -73,7 +73,7 @@ class StepMonitor:
         self._thread.stop()
 
     def forget_thread(self) -> None:
-        """Undo what the thread has changed. Call this in a forked process, which lacks it."""
+        """Undo what the thread has changed. Call this in a forked process without the thread."""
         self._thread.forget()
         self._recorder_lock = _thread.allocate_lock()
 

@@ -100,7 +100,10 @@ class RunnableClock:
         self._files = threading.local()  # `file` of each thread
 
     def read(self) -> int:
-        """Return nanoseconds since the start of the thread. A reading takes about 2 us."""
+        """Return the nanoseconds in which the thread ran or waited for a core so far.
+
+        A reading takes about 2 us.
+        """
         return time.thread_time_ns() + self._waited_ns()
 
     def _waited_ns(self) -> int:
@@ -111,7 +114,7 @@ class RunnableClock:
 
 
 class _ThreadFile:
-    """The open file of a thread. It closes when the thread ends."""
+    """The open `schedstat` file of a thread. It closes when the thread ends."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = -1  # stays -1 if the system has no such file

@@ -16,8 +16,8 @@ MAX_BATCHES = 400  # per epoch, for a loader of unknown length; the measurement 
 class ResidentBatches:
     """Replaces the batches of the target line by the first batch of their owner.
 
-    The owner is the object that produces the batches, such as a dataset. The object also has the options of the
-    emulations that give a loader workers or replace it by a feed.
+    The owner is the object that produces the batches, such as a dataset. This class also holds the options of the
+    emulations that give a loader workers or replace a loader by a feed.
     """
 
     def __init__(self, emulation: Emulation, target: TargetLine) -> None:

@@ -19,7 +19,7 @@ from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["FRAMEWORKS", "DisabledSetting", "Emulator"]
 
-# Framework -> our module that lists the calls to replace.
+# Framework -> the module of the doctor that lists the calls to replace.
 FRAMEWORKS = {name: f"forebay.doctor.emulate.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
 FRAMEWORKS |= {"sys": "forebay.doctor.emulate.python"}
 

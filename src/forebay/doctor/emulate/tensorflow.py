@@ -68,7 +68,7 @@ def _length_of(dataset: Any) -> int | None:
 
 
 def _place_on_gpu(batch: Any) -> Any:
-    """Return a copy of the batch on the first GPU, or the batch itself without a GPU.
+    """Return a copy of the batch on the first GPU; without a GPU, the batch.
 
     Strings stay where they are, because a GPU cannot hold them.
     """

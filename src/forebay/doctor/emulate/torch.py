@@ -116,7 +116,7 @@ def _iterate_feed(emulator: Emulator, iterate: Function, args: tuple[Any, ...], 
 
 
 def _make_feed(rows: FeedRows, iterate: Function, loader: Any) -> Any:
-    """Return a feed that reads the batches, the rows or the stored rows of a loader."""
+    """Return a feed that reads the data of a loader as `rows` says."""
     device = {} if torch.cuda.is_available() else {"device": "cpu"}
     if rows is FeedRows.BATCHES:
         return forebay.from_batches(_LoaderBatches(iterate, loader)).feed("torch", **device)

@@ -1,7 +1,7 @@
 """Emulation of fewer or faster transfers.
 
-Uploads are reused, prepared once, or prefetched. Read-backs and waits are skipped. Each class counts the
-calls that it replaces in `replaced`.
+The classes reuse uploads, prepare them once or prefetch them, and skip read-backs and waits. Each class counts the
+replaced calls in `replaced`.
 """
 
 import zlib
@@ -107,7 +107,7 @@ def kind_of_data(data: Any) -> Hashable:
 
 
 def _fingerprint_of_list(values: Any) -> str:
-    """Return the length and a checksum of a list as one string; "" for an empty list.
+    """Return length and checksum of a list as text; "" for an empty list.
 
     The checksum covers the first, the middle and the last item.
     """

@@ -194,4 +194,4 @@ def check_capture(document: Any) -> None:
             raise ValueError(f"the capture.events[{index}] ends before it starts")
     for index, (caller, *_) in enumerate((document.get("history") or {}).get("frames", ())):
         if caller >= index:
-            raise ValueError(f"the capture.history.frames[{index}] stands before its caller")
+            raise ValueError(f"the capture.history.frames[{index}] comes before the frame that calls it")

@@ -36,8 +36,8 @@ RECORD = np.dtype(
         ("stream", "u4"),
         ("correlation", "u4"),  # equal for a host call and the device work that it starts
         ("thread", "u4"),  # id of the thread that made a host call
-        ("grid", "u4", 3),  # of a kernel
-        ("block", "u4", 3),  # of a kernel
+        ("grid", "u4", 3),  # size of a kernel's grid, in blocks
+        ("block", "u4", 3),  # size of a kernel's blocks, in threads
         ("source", "u1"),  # MemoryKind of a copy
         ("target", "u1"),  # MemoryKind of a copy
         ("flags", "u1"),  # of a copy: ASYNC or 0

@@ -12,13 +12,13 @@ not know. A "line" in this list is an index into `Capture.lines`. The keys by ev
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch (batches that the
               loader makes in advance), batch_rows, built_at (line that built the loader), mapped_at (line of a map
               without parallel calls), row_map (line of a map before `batch`), estimated (True if the doctor did not
-              measure this wait, but takes it to be as long as in other calls of the function), runnable (seconds of
-              the wait in which the thread ran or waited for a core; otherwise a file, for example, blocked it);
-              `nbytes` is the size of the batch
+              measure this wait, but estimated it from other calls of the function), runnable (seconds of the wait in
+              which the thread ran or waited for a core, and was not blocked, for example by a file); `nbytes` is the
+              size of the batch
     prepare   what (row, collate, map, generator), count (number of calls or rows)
-    compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph), flops
-              (of the products in the graph), graph_break and break_reason (line and reason of the graph break after
-              which PyTorch compiles)
+    compile   function, reason (first, or what has changed: shape, dtype, value), signature, constants_nbytes (of arrays
+              in the graph), flops (of the products in the graph), graph_break and break_reason (line and reason of the
+              graph break after which PyTorch compiles)
     build     what (such as Dataset, Session, Model, function, iterator), function (its name), dtype, device,
               constants_nbytes, shuffle_rows, prefetch, workers, pinned, persistent (whether workers stay alive),
               batch_rows, fit (number of the `fit` call that created the iterator).
@@ -74,7 +74,7 @@ class EventKind(StrEnum):
     OPS = "ops"  # operations ran one by one; `detail` contains their number
     SYNC = "sync"  # the script waited for the device explicitly
     STEP = "step"  # a training step ended
-    CALLBACK = "callback"  # a compiled function called back to Python, on any thread
+    CALLBACK = "callback"  # a compiled function called a Python function, on any thread
     SETTING = "setting"  # a debug setting was on
 
     __hash__ = str.__hash__  # fast; Enum.__hash__ is Python code, and every event is hashed several times

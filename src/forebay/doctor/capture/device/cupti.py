@@ -39,7 +39,7 @@ _MIN_RECORD_NBYTES = 32  # no CUPTI record of ACTIVITY_KINDS or CALL_KINDS is sm
 
 
 class CuptiRecorder:
-    """Records a device from `start` to `stop`. A process can run only one recorder."""
+    """Records a device from `start` to `stop`. Only one recorder can run at a time."""
 
     def __init__(self, cupti: Any = None, buffers: Any = None) -> None:
         self._cupti = cupti or open_cupti()
@@ -68,7 +68,7 @@ class CuptiRecorder:
         names = self._replace_name_pointers(records)
         self._convert_times(records)
         recorded = DeviceRecords(sort_by_start(records), names, self._count_dropped(), self._cupti_version())
-        # An attached CUPTI makes a launch a third slower, even if it records nothing.
+        # An attached CUPTI makes a kernel launch a third slower, even if CUPTI records nothing.
         self._call("cuptiFinalize")
         return recorded
 

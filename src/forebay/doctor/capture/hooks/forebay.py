@@ -26,7 +26,7 @@ def install(patches: Patches) -> None:
 def _describe_batch(descriptions: WeakKeyDictionary[Any, Description], batch: Any, epoch: Any) -> Description:
     """Return the bytes and details of the event of a batch.
 
-    The result is cached, because all batches of an epoch share it. The bytes are those of a full batch.
+    All batches of an epoch share the result, so this caches it. The bytes are those of a full batch.
     """
     if epoch not in descriptions:
         plan = epoch.plan

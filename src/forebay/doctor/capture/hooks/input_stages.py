@@ -26,8 +26,8 @@ class PythonStage(NamedTuple):
 def time_stage(ledger: Ledger, find_stage: Callable[[], PythonStage], function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)`, record its time as one event of the stage, and return its result.
 
-    This records even inside another hook, where other hooks record nothing. While `function` runs, other hooks on this
-    thread record nothing. A stage that is not in user code has no event.
+    `time_stage` records even inside another hook, where other hooks record nothing. While `function` runs, other hooks
+    on this thread record nothing. A stage that is not in user code has no event.
     """
     if not ledger.is_on:
         return function(*args)

@@ -219,8 +219,8 @@ class OpCounter:
     def _record_timed_span(self, ops: ThreadOps, end: int, line: int) -> None:
         """Write the event of a span while steps are timed. The event has no duration.
 
-        Its count is the mean number of operations in the earlier spans. The next event follows after the same number of
-        operations.
+        The count of the event is the mean number of operations in the earlier spans. The next event follows after as
+        many operations.
         """
         count = ops.ops_per_span
         ops.ops_until_sample = count - 1

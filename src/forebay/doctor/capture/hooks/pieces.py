@@ -6,7 +6,7 @@ import numpy as np
 
 __all__ = ["count_pieces", "pieces_detail"]
 
-# `type(value)` of host arrays. Subclasses do not count, except `np.memmap`.
+# Exact types of NumPy arrays and scalars. Of the subclasses, only `np.memmap` counts.
 _HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})
 
 

@@ -73,9 +73,10 @@ def _hook_kernels(patches: Patches) -> None:
 
 
 def _hook_compiler(ledger: Ledger, original: Any) -> Callable[..., Any]:
-    """Record every kernel that is new to the process, even inside a recorded launch.
+    """Return a hook that records every kernel that is new to the process.
 
-    The script waits while CuPy compiles the kernel, or loads it from the disk cache of CuPy.
+    The hook records even inside a recorded launch. The script waits while CuPy compiles the kernel, or loads it from
+    the disk cache of CuPy.
     """
 
     def compile_module(source: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,7 @@
 """A hook that times the Python functions that jitted functions call: `jax.debug.print`, `jax.pure_callback` and others.
 
-JAX lowers all of them through one function. The hook replaces the callback by one that also records its time.
+JAX lowers all these callbacks through one function, which the hook replaces. The hook passes on a callback that also
+records its time.
 """
 
 from collections.abc import Callable, Iterator

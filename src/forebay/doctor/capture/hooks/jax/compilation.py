@@ -80,7 +80,7 @@ class CompileListener:
         self._ledger.add(EventKind.COMPILE, _API, end - duration_ns, end=end, detail=detail)
 
     def _stop(self) -> None:
-        """Remove our listener. The public `clear_event_listeners` would remove the user's listeners too."""
+        """Remove the listener. The public `clear_event_listeners` would also remove the user's listeners."""
         with suppress(Exception):  # a listener that JAX cannot remove does nothing once the ledger is off
             if self._on_event in private_monitoring.get_event_duration_listeners():
                 _unregister(self._on_event)

@@ -41,8 +41,8 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["JittedFunction", "hook_functions", "is_tracing"]
 
-# While steps are timed, the session keeps only the hooks of the API that marks steps. If this is `jax.jit`, calls are
-# still recorded, but arguments are not, because they have this API name of their own.
+# While steps are timed, the session keeps only the hooks of the API that marks steps. If that API is `jax.jit`, the
+# hooks still record calls, but not arguments, because arguments have this API name of their own.
 _ARGUMENTS_API = "arguments of jitted functions"
 
 _trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36

@@ -34,8 +34,8 @@ _OPERATIONS = (
     *("max", "mean", "median", "min", "pad", "reshape", "sort", "sqrt", "square", "stack", "std", "sum", "take"),
     *("tensordot", "transpose", "var", "where"),
 )
-# Functions of jnp that join the arrays of a list. If all of them are NumPy arrays, the whole call is an upload: JAX
-# converts each array on its own, and `np.stack` does the same work.
+# Functions of jnp that join the arrays of a list. If all arrays are NumPy arrays, the whole call counts as an
+# upload: JAX uploads each array on its own, although `np.stack` could join the arrays on the host first.
 _JOINS = ("column_stack", "concatenate", "dstack", "hstack", "stack", "vstack")
 _OPERATOR_API = "array operators"  # API name of the hooks of all operators; notes about these hooks contain it
 # Methods of operators that scripts often use with a NumPy array -> API name in events.
@@ -83,7 +83,7 @@ def _first_leaf(data: Any) -> Any:
 def _record_put(
     ledger: Ledger, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Record one event for all uploaded arrays, and one for all that changed their device."""
+    """Record one event for all uploaded arrays, and one for all moved arrays."""
     if is_tracing():
         return
     tree = args[0] if args else kwargs["x"]
@@ -139,7 +139,10 @@ class _JnpUploadProxy(FunctionProxy):
 
 
 def _hook_operator(ledger: Ledger, api: str, original: Any) -> Any:
-    """Record an operator whose other operand is a NumPy array. Single numbers are not recorded."""
+    """Return a hook that records an operator if the other operand is a NumPy array.
+
+    Single numbers are not recorded.
+    """
     call = make_hook(ledger, api, original, _make_writer(ledger, api))
 
     def operator(array: Any, other: Any) -> Any:

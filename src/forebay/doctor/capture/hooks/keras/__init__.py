@@ -152,7 +152,7 @@ def _is_executing() -> bool:
 def _record_compile(ledger: Ledger, call: HookedCall) -> None:
     model = call.args[0]
     settings = {
-        "jit_compile": getattr(model, "_jit_compile", None),  # the property would resolve an unset value
+        "jit_compile": getattr(model, "_jit_compile", None),  # the property `jit_compile` would decide an unset value
         "run_eagerly": getattr(model, "run_eagerly", None),
         "steps_per_execution": getattr(model, "steps_per_execution", None),
     }
@@ -161,7 +161,7 @@ def _record_compile(ledger: Ledger, call: HookedCall) -> None:
 
 
 def _hook_train_function(ledger: Ledger, original: Any) -> Any:
-    """Record when `fit` creates its step function.
+    """Return a hook that records when `fit` creates its step function.
 
     `Model.compile` discards this function, so the next `fit` creates it again.
     """

@@ -1,6 +1,6 @@
 """Hooks for the input of Keras `fit`.
 
-They record which loader `fit` uses, how long the JAX backend waits for each batch, and how long user code (a
+The hooks record which loader `fit` uses, how long the JAX backend waits for each batch, and how long user code (a
 `PyDataset` or a generator) takes to make a batch.
 """
 

@@ -1,7 +1,7 @@
 """Hooks for TensorFlow: transfers, eager operations, compiled functions, sessions and input pipelines.
 
-Not recorded: read-backs by NumPy's ufuncs (`np.abs(tensor)` reads the memory of the tensor directly) and by functions
-that `reads.NUMPY_READS` does not list, and the exact times of copies inside a compiled function or a session.
+The hooks do not record read-backs by NumPy's ufuncs (`np.abs(tensor)` reads the memory of the tensor directly) and by
+functions that `reads.NUMPY_READS` does not list, nor the exact times of copies inside a compiled function or a session.
 """
 
 from functools import partial

@@ -30,7 +30,7 @@ def count_graph_flops(graph: Any) -> int | None:
 def _count(graph: Any, remaining: list[int]) -> int:
     """Return the FLOPs of a graph.
 
-    `remaining` has one item: how many operations (nodes of graphs) this may still visit.
+    `remaining` has one item: how many more operations (nodes of graphs) `_count` may visit.
     """
     total = 0
     for operation in graph.get_operations():

@@ -26,14 +26,15 @@ from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["EARLY_CALLS", "WARM_UP_CALLS", "InputWaits", "hook_profiler"]
 
-WARM_UP_CALLS = 3  # calls before the first trace starts; they compile the function
-EARLY_CALLS = 6  # traced calls of the warm-up; the profiled steps start at the eleventh call
+WARM_UP_CALLS = 3  # calls before the first trace; in them, TensorFlow compiles the function
+EARLY_CALLS = 6  # traced calls of the warm-up; they end before the profiled steps, which start at the eleventh call
 MAX_CALLS = 150  # a trace stops after this many traced calls
 MAX_NS = 15_000_000_000  # a trace stops after 15 s
 MAX_RATIO = 3  # a call that takes this many times as long as the longest traced call does other work: it gets no waits
 KEPT_CALLS = 20_000  # the latest calls without a trace; earlier calls get no waits
 API = "waits inside compiled functions"
-# This module is imported on first use, because some versions of TensorFlow lack the private modules that it imports.
+# The module `host_trace` is imported on first use, because some versions of TensorFlow lack the private modules that it
+# imports.
 _HOST_TRACE = "forebay.doctor.capture.hooks.tensorflow.host_trace"
 
 
@@ -41,7 +42,7 @@ _HOST_TRACE = "forebay.doctor.capture.hooks.tensorflow.host_trace"
 class _ReadingCall:
     """A call of a compiled function that reads batches. Times are nanoseconds."""
 
-    function: int  # identity of the function
+    function: int  # `id` of the function
     start: int
     end: int
     line: int  # index of the line of the script

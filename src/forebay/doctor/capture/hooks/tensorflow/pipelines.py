@@ -67,7 +67,7 @@ class Pipelines:
             does_later_stage_work = facts.pop("works", False) or does_later_stage_work
             detail |= {name: value for name, value in facts.items() if name == "loader" or name not in detail}
         if detail["loader"] == "arrays":
-            for name in ("workers", "row_map"):  # Keras chose them, not the user
+            for name in ("workers", "row_map"):  # Keras chose these values, not the user
                 detail.pop(name, None)
         return detail
 

@@ -11,7 +11,7 @@ from forebay.doctor.capture.source_lines import SourceLines
 
 __all__ = ["PublicCall", "find_public_call"]
 
-_CAPTURE_FOLDER = str(Path(__file__).parents[2])  # frames of hooks are skipped
+_CAPTURE_FOLDER = str(Path(__file__).parents[2])  # the search skips frames of hooks
 MAX_DIRECT_FRAMES = 4  # of a direct call; TensorFlow wraps each public function in a few frames
 
 _METHODS = {  # qualified name in the source -> public name

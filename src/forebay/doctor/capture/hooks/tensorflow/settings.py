@@ -56,7 +56,7 @@ def hook_settings(patches: Patches) -> None:
 def _hook_print(patches: Patches, spans: SettingSpans, original: Any) -> Any:
     """Return a hook that records `tf.print` at the line of its operation.
 
-    The stack does not show this line, because it contains AutoGraph's copy of the user's function.
+    The stack does not show this line, because AutoGraph runs a copy of the user's function.
     """
 
     def record(operation: Any) -> None:

@@ -1,4 +1,7 @@
-"""Descriptions of eager tensors: bytes, dtype, shape and device. Hot path with caches."""
+"""Descriptions of eager tensors: bytes, dtype, shape and device.
+
+The functions are a hot path, so they cache their results.
+"""
 
 from functools import lru_cache
 from typing import Any, NamedTuple

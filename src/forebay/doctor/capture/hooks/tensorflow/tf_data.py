@@ -1,7 +1,7 @@
 """Hooks for tf.data.
 
-They record when the script creates datasets and iterators, how long it waits for each batch, and how long user Python
-functions run inside a pipeline.
+The hooks record when the script creates datasets and iterators, how long the script waits for each batch, and how long
+Python functions of the user run inside a pipeline.
 """
 
 import inspect

@@ -27,7 +27,8 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["Transfers", "hook_uploads"]
 
 API = "tf.convert_to_tensor"
-# Public functions with which a script uploads explicitly. Their small integers count as data, not as bookkeeping.
+# Public functions with which a script uploads explicitly. Small integers that they upload count as data, not as
+# indices.
 _EXPLICIT_UPLOADS = frozenset({API, "tf.constant", "tf.cast", "tf.Variable", "tf.identity", "tf.function"})
 MAX_TRIAL_NBYTES = 1 << 28  # the doctor does not convert larger arrays again to time the conversion
 IDENTITY = "Identity"  # the operation of `tf.identity`, with which a script copies a tensor to a device

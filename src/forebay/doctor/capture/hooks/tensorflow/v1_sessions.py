@@ -1,8 +1,9 @@
 """Hooks for sessions of TensorFlow 1.
 
-They record when a session is created and run, which arrays it is fed, and which arrays it returns. TensorFlow copies
-the arrays during `Session.run`, so the copies cannot be timed separately. As an estimate, the upload event lasts from
-the call of `Session.run` to the start of the graph, and the download event from the end of the graph to the return.
+The hooks record when a session is created and run, which arrays it is fed, and which arrays it returns. TensorFlow
+copies the arrays during `Session.run`, so the copies cannot be timed separately. As an estimate, the upload event lasts
+from the call of `Session.run` to the start of the graph, and the download event from the end of the graph to the
+return.
 """
 
 import threading
@@ -39,7 +40,7 @@ class _SessionThreadState(threading.local):
 
 def hook_sessions(patches: Patches) -> None:
     ledger, thread_state, session = patches.ledger, _SessionThreadState(), sessions.BaseSession
-    unused_sessions: WeakSet[Any] = WeakSet()  # created while hooked, and not run yet
+    unused_sessions: WeakSet[Any] = WeakSet()  # sessions that the script created under these hooks and has not run yet
     on_created = partial(_record_created, ledger, unused_sessions)
     hook_call(patches, session, "__init__", CallHook("tf.compat.v1.Session", on_created))
     on_run = partial(_record_run, ledger, thread_state, unused_sessions, GraphMoveRecorder(ledger))

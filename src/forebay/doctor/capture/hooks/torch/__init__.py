@@ -3,7 +3,7 @@
 The hooks do not make PyTorch compile functions again, with one exception: a compiled function that calls `torch.tensor`
 is compiled once more after the hooks are removed, because its guards compare the address of `torch.tensor`.
 
-Not recorded:
+The hooks do not record:
 - operations that mix devices or wait for the device (`unique`, `torch.where(mask)`), except those in `_WAITS`: every
   operation would need a hook
 - `torch.Tensor(data)`

@@ -124,7 +124,7 @@ class TorchHooks:
         self.patches.replace(owner, name, make_and_register, api=api)
 
     def is_internal_call(self, caller: FrameType) -> bool:
-        """Whether PyTorch made a call, or a DataLoader is making a batch."""
+        """Whether `caller` is a frame of PyTorch, or a DataLoader is making a batch."""
         return self.thread_state.is_in_input or is_torch_file(caller.f_code.co_filename)
 
     @contextmanager
@@ -186,8 +186,8 @@ class TorchCallHook(TorchHook):
 def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> Callable[..., None]:
     """Return an `OnReturn` function that writes the event of a call.
 
-    Its additional argument `frames` is the number of stack frames between the function and the caller of the hooked
-    function. It does not record calls on the host that PyTorch itself makes.
+    Its additional argument `frames` is the number of stack frames from this function to the caller of the hooked
+    function. The function does not record calls on the host that PyTorch itself makes.
     """
     ledger, is_internal_call = hooks.ledger, hooks.is_internal_call
 

@@ -43,7 +43,7 @@ def _describe_replay(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _hook_dynamo(hooks: TorchHooks) -> None:
     """Install the hooks of the compiler.
 
-    Their module is imported only now, because it imports the compiler.
+    The module of these hooks is imported only now, because it imports the compiler.
     """
     with hooks.guard(COMPILE):
         import_module(_DYNAMO_HOOKS).hook_dynamo(hooks)

@@ -91,9 +91,10 @@ def _reason_of_break(file: str, number: int) -> str:
 
 
 def _describe_reason(code: CodeType) -> dict[str, str]:
-    """Return the reason that Dynamo reports for its last compilation, if that compiled `code`.
+    """Return the reason of the last compilation, if it compiled `code`.
 
-    The text of a "value" guard may contain data of the user, so the details omit it.
+    The result is empty if Dynamo reports no reason. The text of a "value" guard may contain data of the user, so the
+    details omit it.
     """
     last = utils.get_compilation_metrics()[-1:]
     if not last or last[0].co_name != code.co_name:

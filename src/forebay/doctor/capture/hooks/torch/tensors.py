@@ -131,7 +131,7 @@ def _describe_count(tensor: Any) -> Description | None:
 def _describe_transfer(source: Any, device: Any, dtype: Any, *, non_blocking: bool) -> Description:
     """Describe a copy to `device`, as a tensor of `dtype`.
 
-    The host converts dtypes. So an upload copies the new dtype, and a read-back copies the old one.
+    The host converts dtypes. So an upload copies data of the new dtype, and a read-back copies data of the old dtype.
     """
     detail = _describe_tensor(source)
     if source.is_cpu:
