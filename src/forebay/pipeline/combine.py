@@ -235,7 +235,7 @@ def _common_order(orders: Sequence[Order]) -> Order:
 
 
 def _zip_structures(structures: Sequence[Structure]) -> Structure:
-    """Return the structure of the combined row: a dict of all dicts, else a tuple."""
+    """Return the structure of the combined row: one merged dict, or a tuple."""
     if not all(structure.kind is dict for structure in structures):
         return Structure(tuple, tuple(range(len(structures))), tuple(structures))
     keys = [key for structure in structures for key in structure.keys]

@@ -26,7 +26,7 @@ __all__ = ["PackMethods"]
 
 @dataclass(frozen=True, slots=True)
 class PackMethods(RowMethods):
-    """A pipeline description with methods that put several rows into one."""
+    """A pipeline description with the method `pack`, which returns a new pipeline."""
 
     @accept_familiar_arguments
     def pack(
@@ -44,19 +44,20 @@ class PackMethods(RowMethods):
 
         A text is a row with one dimension of any length. A packed row is a dict with the fields `tokens`, `segment_ids`
         (1 for the first text of the row, 2 for the next, 0 for padding) and `positions` (0, 1, ... within each text).
-        If texts are dicts, all their fields are packed under their own names. They must have one length per row.
+        If texts are dicts, a packed row has all their fields under their own names. All fields of one text must have
+        the same length.
 
-        Which texts share a row depends only on the lengths and the options. It is the same in every epoch, so call
-        `shuffle()` after `pack()`. Empty texts are left out.
+        Which texts share a row depends only on the lengths and the options, and is the same in every epoch. To change
+        the order of the packed rows in each epoch, call `shuffle()` after `pack()`. Empty texts are left out.
 
         Args:
             length: The number of tokens of a packed row.
-            field: The field whose lengths count; by default the first.
-            drop: Fields to leave out. Fields of another shape, such as a label of a text, cannot be packed.
-            pad: The value of padding; a dict for a different value per field.
+            field: The field that gives the length of a text; by default the first.
+            drop: Fields to leave out. Leave out fields without one value per token, such as a label of a text.
+            pad: The value of padding, or a dict with a value for each field.
             long: What happens to texts with more than `length` tokens. `"split"` cuts them and keeps every token,
                 `"truncate"` drops their end, and `"error"` refuses them.
-            lengths: The length of each row, if you know it. Otherwise Forebay asks the source, or reads all rows once.
+            lengths: The length of each text, if you know it. Otherwise Forebay asks the source, or reads all rows once.
             seed: Another seed puts other texts together.
 
         Examples:
@@ -91,7 +92,7 @@ class PackMethods(RowMethods):
 
 
 def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str | Sequence[str]) -> tuple[int, ...]:
-    """Return the indices of the leaves to pack; the lengths of the first one count."""
+    """Return the indices of the leaves to pack; the first leaf gives the lengths."""
     structure = pipeline.structure
     is_flat = structure.kind is dict and all(child.kind is None for child in structure.children)
     if structure.kind is not None and not is_flat:
@@ -118,8 +119,10 @@ def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str |
 
 def _check_leaf(name: str, spec: ArraySpec, *, is_single: bool) -> None:
     if len(spec.shape) != 1:
-        hint = "" if is_single else f", or leave it out with drop={name!r}"
-        raise PipelineError(f"pack() needs one value per token, but {name!r} has {spec}. Store one per token{hint}.")
+        hint = "" if is_single else f", or leave the field out with drop={name!r}"
+        raise PipelineError(
+            f"pack() needs one value per token, but {name!r} has {spec}. Store one value for each token{hint}."
+        )
     if name in (SEGMENT_IDS, POSITIONS):
         raise PipelineError(f"pack() makes a field {name!r}, but rows have one already. Rename it, or pass drop=.")
 
@@ -131,7 +134,9 @@ def _make_layout(
     names = ("tokens",) if is_single else tuple(pipeline.structure.paths[leaf] for leaf in leaves)
     unknown = [name for name in pad if name not in names] if isinstance(pad, Mapping) else []
     if unknown:
-        raise PipelineError(f"pack(pad=...) names the field {unknown[0]!r}, but packs {', '.join(names)}. Name these.")
+        raise PipelineError(
+            f"pack(pad=...) names the field {unknown[0]!r}, but pack() packs {', '.join(names)}. Name one of them."
+        )
     values = [pad.get(name, 0) if isinstance(pad, Mapping) else pad for name in names]
     pads = tuple(
         _check_pad(value, name, pipeline.specs[leaf].dtype)
@@ -141,7 +146,7 @@ def _make_layout(
 
 
 def _check_pad(value: Any, name: str, dtype: np.dtype[Any]) -> Any:
-    """Return the padding as a value of the dtype, or raise PipelineError."""
+    """Return `value` as a scalar of the dtype. Raise PipelineError if it does not fit."""
     try:
         stored = np.array(value, dtype)
     except (OverflowError, TypeError, ValueError):

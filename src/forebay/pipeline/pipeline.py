@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the feed is in a higher layer; only its name is needed here
 
 __all__ = ["Pipeline"]
 
-_DESCRIBING = {"class_names", "specs", "structure"}  # attributes of a pipeline for users; the others are for a feed
+_USER_ATTRIBUTES = {"class_names", "specs", "structure"}  # tab completion hides the other attributes, which feeds read
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         """Keep every `count`-th row (or ready-made batch) of the order, beginning with number `index`.
 
         With `shard("auto")`, all ranks take the same number of steps. If a framework or a launcher reports several
-        ranks, `feed()` raises an error without a call of `shard`. `shard(0, 1)` says that the rows are already divided,
-        or that this process shall read all of them.
+        ranks, `feed()` refuses a pipeline without `shard()`. `shard(0, 1)` says that the rows are already divided, or
+        that this process shall read all of them.
 
         Args:
             index: The number of this shard, from 0. `"auto"`: `feed()` detects the rank of this process from Ray Train,
@@ -101,13 +101,13 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
     ) -> Self:
         """Call a function on every row (before `batch()`) or on every batch (after it).
 
-        A function with a parameter `rng` receives a NumPy random generator. On rows, its numbers depend only on `seed`,
-        the epoch, the row and the place of the map in the pipeline. They do not change with the batch size, the shards,
-        the workers, `where` or a resume. After `batch()`, the numbers belong to the batch and change with the batch
-        size and the shards. The function must not keep the generator: the next row uses the same object.
+        A function with a parameter `rng` receives a NumPy random generator. Before `batch()`, the random numbers depend
+        only on `seed`, the epoch, the row and the place of the map in the pipeline. They do not change with the batch
+        size, the shards, the workers, `where` or a resume. After `batch()`, they also depend on the batch size and the
+        shards. The function must not keep the generator: Forebay uses the same object for the next row.
 
         When the feed starts, Forebay calls the function for the first batch, to infer the shapes and dtypes of its
-        result (except on the device). Forebay may also call it for batches that the consumer never takes.
+        result (except on the device). Forebay may also call the function for batches that the consumer never takes.
 
         Args:
             function: A function of a row or a batch, or a transform such as `fb.scale(...)`.
@@ -117,12 +117,13 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
                 Without a GPU, the framework runs the function on the CPU.
             seed: The seed of `rng`; by default the seed of `shuffle`.
             workers: Upper limit of the number of processes or Ray workers.
-            on_error: `"raise"` ends the feed if the function raises an exception. With `"skip"`, the result of the
-                nearest good row of the same batch replaces that of the failed row; of two, the earlier one.
-                `stats()["skipped_rows"]` has the count and the first errors. A MemoryError is never skipped.
+            on_error: `"raise"` ends the feed if the function raises an exception. With `"skip"`, the result for the
+                nearest good row of the same batch replaces the missing result. Of two equally near rows, Forebay takes
+                the earlier. `stats()["skipped_rows"]` has the number of replaced rows and the first errors. A
+                MemoryError always ends the feed.
             max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped, by default
-                0.001; fewer than 1000 rows count as 1000. The feed raises TransformError if more rows fail, or if a
-                batch has no good row.
+                0.001; fewer than 1,000 received rows count as 1,000. The feed raises TransformError if more rows fail,
+                or if a batch has no good row.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -171,11 +172,11 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             to: The framework: `"numpy"` (the default), `"torch"`, `"jax"`, `"tensorflow"`, `"cupy"`, `"keras"` for
                 `model.fit(feed)`, or `"loader"` for a PyTorch DataLoader that trainers accept. `"np"`, `"pytorch"` and
                 `"tf"` work too.
-            device: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`, the default: a GPU if there is one, but the
-                CPU for NumPy. With a tuple such as `("cuda:0", "cuda:1")`, a batch is a tuple with the part of each
-                device. A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices.
-                The framework itself copies batches to `"mps"`, `"xpu"`, `"rocm"`, `"tpu"` and other devices that it
-                has.
+            device: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`, the default, selects a GPU if the framework
+                has one, and always the CPU for NumPy. With a tuple such as `("cuda:0", "cuda:1")`, a batch is a tuple
+                with one part for each device. A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches
+                among several devices. To `"mps"`, `"xpu"`, `"rocm"`, `"tpu"` and other devices, the framework itself
+                copies each batch.
             resident: Whether rows stay on the device: `"always"` or `"never"`. `"auto"`, the default, keeps rows there
                 if they fit.
             host_bytes: Upper limit of the host memory that the feed allocates, not counting the source. The default is
@@ -194,7 +195,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         if not self.has_shard and to != "loader":  # a loader divides the rows itself
             refuse_undivided_rows()
         pipeline = self._with_rank() if self.rank == "auto" else self
-        has_several_devices = type(device) in (tuple, list)  # a PartitionSpec of older JAX is a subclass of tuple
+        has_several_devices = type(device) in (tuple, list)  # not isinstance: JAX's PartitionSpec may be a tuple
         if has_several_devices and registry.has_adapter(to):
             raise PipelineError(f"feed({to!r}) takes one device. Leave out device=, or pass one of {tuple(device)}.")
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
@@ -231,16 +232,18 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         return pipeline_card(self)
 
     def __bool__(self) -> bool:
-        return True  # also with a length of 0, and without a length
+        return True  # otherwise Python would call __len__, which may return 0 or raise TypeError
 
     def __format__(self, format_spec: str) -> str:
         refuse_keras("a pipeline", sys._getframe(1))
         return format(str(self), format_spec)
 
     def __dir__(self) -> list[str]:
-        """Return the names that a completion shows: methods, and the attributes for users."""
+        """Return the names for tab completion: methods, and the attributes for users."""
         kind = type(self)
-        return [name for name in object.__dir__(self) if name in _DESCRIBING or callable(getattr(kind, name, None))]
+        return [
+            name for name in object.__dir__(self) if name in _USER_ATTRIBUTES or callable(getattr(kind, name, None))
+        ]
 
     if not TYPE_CHECKING:  # type checkers report missing attributes themselves
 
