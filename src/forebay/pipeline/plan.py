@@ -17,9 +17,9 @@ from forebay.transforms.workers.ray_cluster import ClusterShare
 
 __all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput"]
 
-LENT_SLOTS = 2  # slots: the group that the consumer reads, and the previous group until its last batch is dropped
-# Row numbers that the feed computes at a time. Each time, the training loop waits for the GIL. So a larger number slows
-# the loop less, but needs more memory.
+LENT_SLOTS = 2  # slots of the consumer: the group that it reads, and the previous one until it drops the last batch
+# Row numbers that the feed computes in one call. During the call, the training loop may wait for the GIL. So a larger
+# number interrupts the loop less often, but needs more memory.
 INDEX_ROWS = 1 << 18
 # To fit into host_bytes, the planner divides `index_rows` by 4 while it is larger than this.
 MIN_INDEX_ROWS = 1 << 14
@@ -41,25 +41,25 @@ class PlanInput:
     transforms: tuple[Transform, ...]  # the host's transforms
     indexed: bool  # whether rows are read by index
     row_by_row: bool  # whether Python code produces rows one by one
-    fixed_size: bool  # whether all batches have the same known size; False for padded and ready-made batches
+    fixed_size: bool  # whether all batches have the same known size; False for padded, ragged and ready-made batches
     shuffle_window_nbytes: int  # size of the shuffle window of a stream
     host_nbytes: int  # the option host_bytes
     decisions: tuple[Decision, ...] = ()  # made before planning
     device: DeviceInput | None = None  # None for a feed to the CPU
     device_transforms: tuple[Transform, ...] = ()
     reading: ReadPlan | None = None  # how threads read rows from files; None if they read no files
-    # Specs and structure that the consumer receives; None if a device map decides them.
+    # Specs and structure that the consumer receives; unknown, so None, if a map runs on the device.
     output: tuple[tuple[ArraySpec, ...], Structure] | None = None
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
     offsets_dtype: np.dtype[Any] | None = None  # of the offsets of ragged rows; None if no field is ragged
-    tokens: int | None = None  # most elements of a padded batch of similar lengths; None for batches of `batch_rows`
+    tokens: int | None = None  # largest number of elements of a batch; None if batches have `batch_rows` rows
     order_nbytes: int = 0  # host memory of the tables that the order computes in each epoch
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
-    decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
+    decodes_on_device: bool = False  # whether the device decodes the images; the host then only reads their files
     split: BatchSplit | None = None  # how a batch is divided among several devices; None for one device
     augmentation_nbytes: int = 0  # per thread: results between augmentations, and buffers for the pixels of one row
     scratch_row_nbytes: int = 0  # bytes of temporary memory that the source needs for each row of a group
-    max_scratch_nbytes: int = 1 << 62  # upper limit of this memory for a whole group
+    max_scratch_nbytes: int = 1 << 62  # upper limit of this temporary memory for a whole group; 1 << 62: no limit
 
     @property
     def batch_size(self) -> str:
@@ -67,10 +67,10 @@ class PlanInput:
         return f"{self.batch_rows} rows" if self.tokens is None else f"at most {self.tokens} elements"
 
     def with_counted_lengths(self, specs: tuple[ArraySpec, ...]) -> tuple[ArraySpec, ...]:
-        """Return specs from which the size of a batch follows.
+        """Return the specs with lengths from which the planner computes the size of a batch.
 
-        Without `tokens`, they are the same specs, whose variable lengths count as 1. With `tokens`, the first variable
-        length becomes the length at which `batch_rows` rows have `tokens` elements.
+        With `tokens`, the first variable length becomes the length at which `batch_rows` rows have `tokens` elements.
+        Otherwise the specs stay the same, and a variable length counts as 1.
         """
         if self.tokens is None:
             return specs
@@ -102,7 +102,7 @@ class Plan:
     threads: int
     processes: int
     group_batches: int
-    slots: int  # slots being filled or ready; LENT_SLOTS or `transport.consumer_slots` more are in use by the consumer
+    slots: int  # slots being filled or ready, without those of the consumer (LENT_SLOTS or `transport.consumer_slots`)
     slot_nbytes: int  # host memory of one slot; 0 if the device pulls the rows
     scratch_nbytes: int  # host memory besides the slots, such as row numbers and buffers
     index_rows: int  # row numbers that the feed computes at a time
@@ -112,10 +112,10 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of host memory that the feed uses at most, not counting the source.
+        """Largest host memory that the feed uses, in bytes, not counting the source.
 
-        If batches may differ in size, this assumes that all are as large as the first or, with `tokens`, as large as
-        allowed.
+        If batches may differ in size, this is an estimate. It assumes that all batches are as large as the first or,
+        with `tokens`, as large as allowed.
         """
         return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
 
@@ -126,9 +126,9 @@ class Plan:
         return f"{self.input.framework} on {self.input.engine}, {batches} batches of {self.input.batch_size}"
 
     def card(self, title: str, *, notes: Iterable[Decision] = (), lines: Iterable[str] = ()) -> str:
-        """Return a card for a notebook, with the fields, all decisions and their reasons.
+        """Return an HTML card for a notebook, with the fields, all decisions and their reasons.
 
-        `notes` are decisions made after planning. `lines` are printed below the table.
+        `notes` are decisions that the feed made after planning. The card shows `lines` below the table.
         """
         fields = list_fields(self.input.structure.paths, self.input.specs)
         rows = [Decision("fields", str(len(self.input.specs)), fields), *self.decisions, *notes]

@@ -17,13 +17,14 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShar
 
 __all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
 
-# Bytes per group; many more than the some hundred KiB that a thread gathers in the time of a wake-up.
+# Target size of a group in bytes. To wake a thread takes as long as to gather some hundred KiB, so a group of this size
+# makes the cost of the wake-up small.
 GROUP_NBYTES = 4 << 20
-MAX_GROUP_BATCHES = 320  # not more, because the consumer must check the lease of every batch to reuse a slot
+MAX_GROUP_BATCHES = 320  # limit for small batches, because the consumer checks the lease of every batch to reuse a slot
 READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads often sleep and must be woken
-MAX_READY_GROUPS = 64  # for a stream, whose groups have one batch
-MAX_THREADS = 8  # one thread copies 9 GB/s, and too many threads delay the training loop
-DECODING_GROUPS = 2  # groups that are decoded at a time: decoder threads without a row of one take rows of the other
+MAX_READY_GROUPS = 64  # upper limit of ready groups for a stream, which needs more groups because each has one batch
+MAX_THREADS = 8  # worker threads; one thread copies 9 GB/s, and more than 8 would delay the training loop
+DECODING_GROUPS = 2  # groups decoded at a time; when one has no rows left, free decoder threads take rows of the other
 MIN_READ_THREADS = 3  # while one thread copies rows, the reads of the other threads keep the disk busy
 PROCESS_TASK_BATCHES = 8  # batches per task of a worker process; a round trip takes about 200 us of CPU time
 RAY_TASK_BATCHES = 32  # batches per task of a Ray worker; with 8, a fast map was a third slower
@@ -33,8 +34,8 @@ MIN_TASKS_PER_WORKER_AND_EPOCH = 32  # with fewer tasks, workers idle longer at 
 def make_plan(plan_input: PlanInput, cores: int) -> Plan:
     """Return a plan that fits into the host budget. Raise BudgetError if there is none.
 
-    If the sizes of batches are unknown, return the smallest plan instead of the error, unless the tables of the order
-    exceed the budget.
+    If the sizes of batches are unknown, return the smallest plan instead of raising the error, unless the tables of the
+    order alone exceed the budget. `cores` is the number of cores that this process may use.
     """
     pull_plan = plan_device_pull(plan_input, cores)
     if pull_plan is not None:
@@ -48,7 +49,7 @@ def make_plan(plan_input: PlanInput, cores: int) -> Plan:
         without_buffers = plan_input.reading.mapped_fallback(plan_input.host_nbytes)
         return make_plan(replace(plan_input, reading=without_buffers), cores)
     if not plan_input.fixed_size and plan_input.tokens is None and plan_input.order_nbytes <= plan_input.host_nbytes:
-        return smallest.plan()  # later batches may be smaller than the first, from which the planner computes the sizes
+        return smallest.plan()  # the sizes are those of the first batch, and the other batches may be smaller
     needed_mib, tables = -(-smallest.nbytes // 2**20), describe_tables(plan_input)
     raise BudgetError(
         f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: a batch of {plan_input.batch_size} "
@@ -94,9 +95,9 @@ class _Draft:
     def scratch_nbytes(self) -> int:
         """Bytes of host memory besides the slots.
 
-        These are the shuffle window, tables of the order, row numbers, read buffers, temporary memory of the source and
-        memory for transforms. Each thread needs memory for transforms. The consumer counts as one more thread, because
-        it may fill groups. With Ray workers, the tasks need memory instead.
+        They are for the shuffle window of a stream, tables of the order, row numbers, read buffers, and temporary data
+        of the source and of transforms. Each thread needs memory for temporary data. The consumer counts as one more
+        thread, because it may fill groups. With Ray workers, the memory of Ray tasks replaces that of transforms.
         """
         nbytes = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
         nbytes += (self.threads.value + 1) * self._source_scratch_nbytes
@@ -116,7 +117,7 @@ class _Draft:
         return self._input_nbytes + self.layout.nbytes
 
     def reduce(self) -> "_Draft | None":
-        """Return a draft that uses less memory, or None if no number can be reduced."""
+        """Return a draft that uses less memory; None if this draft is the smallest."""
         why = f"to fit into host_bytes={format_nbytes(self.input.host_nbytes)}"
         if self.index_rows > MIN_INDEX_ROWS:
             return replace(self, index_rows=self.index_rows // 4)
@@ -190,7 +191,7 @@ class _Draft:
 
     @property
     def _source_scratch_nbytes(self) -> int:
-        """Bytes that the source needs to gather a group."""
+        """Bytes of temporary memory that the source needs to gather a group."""
         group_rows = self.group.value * self.input.batch_rows
         return min(self.input.max_scratch_nbytes, group_rows * self.input.scratch_row_nbytes)
 
@@ -231,7 +232,7 @@ def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
 def _process_count(plan_input: PlanInput, cores: int) -> int:
     """Return the number of worker processes; 0 if no map runs in processes.
 
-    This is the smallest `workers` of these maps; a map without `workers` counts as one with a worker per core.
+    This is the smallest `workers` of all maps with where="process". A map without `workers` counts with one per core.
     """
     process_maps = [
         transform for transform in plan_input.transforms if isinstance(transform, Map) and transform.where == "process"
@@ -258,15 +259,15 @@ def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
         return _Choice(threads, "while threads augment groups, the decoder threads decode the next ones")
     if plan_input.decodes_rows and not has_map:
         return _Choice(DECODING_GROUPS, "each passes a group to the decoder threads, which decode it on all cores")
-    # One core is left for the consumer, which fills groups itself instead of waiting.
+    # One core stays free for the consumer, which fills groups itself instead of waiting.
     why = f"{cores} cores are available; the consumer fills groups too if none is ready"
     return _Choice(max(1, min(cores - 1, MAX_THREADS)), why)
 
 
 def _ready_groups(plan_input: PlanInput) -> int:
-    """Return how many groups to keep ready.
+    """Return how many groups threads fill in advance.
 
-    A group of a stream is one batch, so a stream needs more groups.
+    A group of a stream has only one batch, so a stream needs more groups.
     """
     if plan_input.indexed or not plan_input.fixed_size:
         return READY_GROUPS
@@ -315,7 +316,7 @@ def _why_processes(plan_input: PlanInput) -> str:
 
 
 def _placement(number: int, plan_input: PlanInput) -> tuple[str, str]:
-    """Return where the transform with this number runs, and why."""
+    """Return where the transform with index `number` runs, and why."""
     where, on_ray = plan_input.transforms[number].where, plan_input.cluster is not None
     if number >= plan_input.thread_transform_count and where not in ("process", "ray"):
         if on_ray:

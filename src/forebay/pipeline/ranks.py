@@ -36,7 +36,8 @@ class Rank:
 def detect_rank() -> Rank:
     """Return the rank that launchers report, or rank 0 of 1 without a report.
 
-    Raise PipelineError if a report is invalid, or if two launchers of the innermost level report different ranks.
+    One launcher may start another, such as Slurm torchrun; the innermost one decides. Raise PipelineError if a report
+    is invalid, or if two launchers on the innermost level report different ranks.
     """
     ranks = [_to_rank(reported) for reported in lockstep_ranks()]
     if len({(rank.index, rank.count) for rank in ranks}) > 1:
@@ -80,9 +81,10 @@ def refuse_undivided_rows() -> None:
 
 
 def refuse_later_rank(rank: Rank | None, *, has_shard: bool) -> None:
-    """Raise PipelineError if this process has joined other ranks since `feed()`, so that its rows are not its own.
+    """Raise PipelineError if the rank of this process has changed since `feed()`.
 
-    `rank` is the rank at that time; None without `shard("auto")`.
+    The feed would read the rows of another rank. `rank` is the rank that `feed()` detected; None without
+    `shard("auto")`.
     """
     if rank is None:
         if not has_shard:
@@ -100,8 +102,8 @@ def refuse_later_rank(rank: Rank | None, *, has_shard: bool) -> None:
 def validate_equal_steps(rank: Rank, schedule: Schedule, position: int, *, unit: str = "rows") -> None:
     """Raise PipelineError if some ranks would have no row in the last step.
 
-    The other ranks would wait for them forever. `position` is the position in the pass at which the run begins, in
-    `unit`: "rows", or "batches" if each position is a batch.
+    The other ranks would wait forever for these ranks. `position` is the position in the pass at which the run begins.
+    `unit` says what a position is: "rows", or "batches" with `batch(tokens=)`.
     """
     starved = schedule.starved_shards(position)
     if starved == 0:
@@ -137,9 +139,12 @@ def undivided_decision(rank: Rank) -> Decision:
 
 
 def uneven_shards_decision(schedule: Schedule) -> Decision | None:
-    """Return the note that shards given by number take unequal numbers of steps; None if all take the same number."""
+    """Return a decision that warns of shards with different numbers of steps, or None.
+
+    Only `shard(index, count)` allows such shards. With `shard("auto")`, all ranks take the same number of steps.
+    """
     starved, count = schedule.starved_shards(0), schedule.shard_count
-    if starved == 0 or schedule.incomplete_step_rows(Cursor()) == 0:  # take() may end the epoch before that step
+    if starved == 0 or schedule.incomplete_step_rows(Cursor()) == 0:  # take() may end the epoch before the last step
         return None
     shards = "1 shard takes" if starved == 1 else f"{starved} shards take"
     why = (
@@ -150,7 +155,7 @@ def uneven_shards_decision(schedule: Schedule) -> Decision | None:
 
 
 def _to_rank(reported: ReportedRank) -> Rank:
-    """Return a reported rank as `Rank`, or raise PipelineError if it is not valid."""
+    """Return a report as `Rank`. Raise PipelineError for a cluster with parameter servers."""
     if reported.has_parameter_servers:
         raise PipelineError(
             f"{reported.reported_by} describes a cluster with parameter servers, where TensorFlow distributes the "

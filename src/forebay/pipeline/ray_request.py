@@ -55,8 +55,8 @@ def _refuse_processes(transforms: tuple[Transform, ...], ray_map: Map) -> None:
 def _dataset_cpus(source: PipelineInput, cpus: int) -> int:
     """Return the number of CPUs that the maps must leave for a Ray Dataset.
 
-    If a Ray Dataset produces the rows, the maps leave half of all CPUs for it. If the maps took all CPUs, the dataset
-    and the maps could wait for each other. Return 0 if no Ray Dataset produces the rows.
+    If a Ray Dataset produces the rows, this is half of all CPUs. If the maps took all CPUs, the dataset and the maps
+    would wait for each other forever. Return 0 if no Ray Dataset produces the rows.
     """
     while isinstance(source, AbstractStream) and source.inner is not None:
         source = source.inner
@@ -71,7 +71,11 @@ def _dataset_cpus(source: PipelineInput, cpus: int) -> int:
 
 
 def _row_delivery(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixed_size: bool) -> tuple[str, str]:
-    """Return how the workers receive rows ("read", "stored" or "sent"), and why."""
+    """Return how the workers receive rows, and why: "read", "stored" or "sent".
+
+    "read": each worker reads the files. "stored": the workers read arrays from Ray's object store. "sent": this process
+    sends the rows with each task.
+    """
     source = pipeline.source
     if not isinstance(source, AbstractSource):
         return "sent", "this process reads the stream"

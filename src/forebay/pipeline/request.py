@@ -63,7 +63,7 @@ class FeedRequest:
 
 
 def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
-    """Validate a pipeline and its options, and return everything that the planner reads."""
+    """Validate a pipeline and its options, and return the request with its plan input."""
     validate_pipeline(pipeline, options.resident)
     target = resolve_target(options.device, options.to)
     host_nbytes = parse_nbytes(options.host_bytes, "host_bytes")
@@ -131,7 +131,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
 def _augmentation_nbytes(specs: TransformSpecs) -> int:
     """Return the bytes that augmentations in one thread need.
 
-    The rows before all transforms and the rows after them do not count.
+    The planner itself adds the rows before all transforms and the rows after them, so these do not count here.
     """
     buffers = [transform.buffer_nbytes for transform in specs.transforms if isinstance(transform, Augmentation)]
     if not buffers:
@@ -160,7 +160,7 @@ def _split_transforms(pipeline: Pipeline, target: Target) -> tuple[TransformSpec
 
 
 def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPlan | None:
-    """Return how worker threads read files, or None if the source has no files."""
+    """Return how worker threads read files; None if they read no rows from files."""
     if not isinstance(pipeline.source, AbstractSource) or pipeline.order is None:
         return None
     row_nbytes = sum(spec.nbytes for spec in pipeline.specs)
@@ -172,7 +172,7 @@ def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPla
 
 
 def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
-    """Return the decisions made before planning: order, rank, and how rows are read."""
+    """Return the decisions about the order, the rank, the index folder and the source."""
     decisions = [order_decision(pipeline)]
     if isinstance(pipeline.rank, Rank):
         decisions.append(rank_decision(pipeline.rank, pipeline.schedule))
