@@ -18,12 +18,16 @@ from forebay.order.sampling import MAX_WEIGHTS, Weights
 __all__ = ["balanced_weights", "check_labels", "check_weights", "select_positions", "split_by_group", "split_counts"]
 
 SUM_TOLERANCE = 1e-6  # the sum of the fractions of a split may differ from 1 by this, because floats are rounded
-# Part of the derived key of a split by groups, so that a shuffle with the same seed has another key.
+# Part of the key from which a split by groups derives its permutation, so that it differs from a shuffle's permutation
+# with the same seed.
 _GROUPS_KEY = int.from_bytes(b"split groups", "big")
 
 
 def select_positions(order: Order, choice: Any) -> Order:
-    """Return the order of the positions that a mask, slice, range or array chooses."""
+    """Return an order of the positions that `choice` selects from `order`.
+
+    `choice` is a mask, a slice, a range or an array of positions.
+    """
     length = require_length(order, "select")
     if isinstance(choice, slice):
         choice = _as_range(choice, length)
@@ -78,7 +82,11 @@ def _select_numbers(order: Order, numbers: Array, length: int) -> Order:
 
 
 def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
-    """Return the number of rows of each part. Fractions of the rows are rounded by the largest remainder."""
+    """Return the number of rows of each part of a split.
+
+    `fractions` are the user's shares or numbers of rows. The sum of the results is `rows`: of the shares that are not
+    whole rows, those with the largest remainders are rounded up.
+    """
     call = f"split({', '.join(map(repr, fractions))})"
     if len(fractions) == 1 and isinstance(fractions[0], list | tuple) and fractions[0]:
         raise PipelineError(f"{call}: write split({', '.join(map(repr, fractions[0]))}), without brackets.")
@@ -105,11 +113,12 @@ def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
 
 
 def split_by_group(labels: Array, counts: Sequence[int], seed: int | None) -> list[Array]:
-    """Return a mask of the rows of each part.
+    """Return one mask of all rows for each part of a split by groups.
 
-    All rows with one label are one group, and in the same part. The groups come in random order; without a seed, in the
-    order of their first rows. If all groups follow each other in this order, a group belongs to the part in which its
-    middle row is.
+    All rows with the same label are one group, and belong to the same part. `counts` has the wanted rows of each part.
+
+    The function puts the groups in a random order or, without a seed, in the order of their first rows. Then it cuts
+    the sequence of all their rows at the wanted counts. A group belongs to the part that has its middle row.
     """
     groups = _Groups.of(labels)
     order = np.argsort(groups.first_rows)
@@ -131,7 +140,10 @@ def split_by_group(labels: Array, counts: Sequence[int], seed: int | None) -> li
 
 
 def check_labels(labels: Any, rows: int, call: str) -> Array:
-    """Return labels with one entry per row as an array, or raise PipelineError."""
+    """Return labels as an array, or raise PipelineError unless there is one per row.
+
+    `call` is the user's call, such as "split(by=...)", for the error message.
+    """
     array = _as_array(labels, call)
     if array.shape != (rows,):
         raise PipelineError(
@@ -156,7 +168,7 @@ def _as_array(values: Any, call: str) -> Array:
 
 
 def check_weights(weights: Any, rows: int) -> Weights:
-    """Return weights as float64, or raise PipelineError."""
+    """Return the weights of `rows` rows as float64, or raise PipelineError if they are invalid."""
     if isinstance(weights, dict):  # class weights of Keras
         raise PipelineError(
             "sample(weights=...) got a dict. Pass one number for each row: "
@@ -205,7 +217,7 @@ class _Groups:
 
     @classmethod
     def of(cls, labels: Array) -> "_Groups":
-        if labels.dtype.kind in "iu" and _is_dense(labels):  # counting is much faster than sorting
+        if labels.dtype.kind in "iu" and _is_dense(labels):  # to count takes much less time than to sort
             # Subtract in 64 bits: the difference of two 8-bit labels may need 9 bits.
             wide = labels if labels.dtype.kind == "u" else labels.astype(np.int64, copy=False)
             offsets = (wide - wide.min()).astype(np.int64)
@@ -221,12 +233,13 @@ class _Groups:
     def first_rows(self) -> Positions:
         """The first row of each group."""
         first_rows = np.empty(len(self.sizes), np.int64)
-        first_rows[self.numbers[::-1]] = np.arange(len(self.numbers))[::-1]  # the last assignment counts
+        # NumPy keeps the last assignment to a group. In this reversed order, it is that of the first row.
+        first_rows[self.numbers[::-1]] = np.arange(len(self.numbers))[::-1]
         return first_rows
 
 
 def _is_dense(labels: Array) -> bool:
-    """Return whether the range of the labels is short enough for a table."""
+    """Return whether the range of integer labels is short enough for a table of counts."""
     return int(labels.max()) - int(labels.min()) <= max(1024, len(labels))
 
 

@@ -1,6 +1,6 @@
-"""The lengths of rows, for methods that arrange rows by length.
+"""The lengths of rows, for `batch(tokens=)` and `pack`, which arrange rows by length.
 
-The user passes the lengths, the source knows them, or Forebay reads all rows.
+The user passes the lengths, the source knows them, or Forebay reads all rows to find them.
 """
 
 import logging
@@ -26,15 +26,18 @@ __all__ = ["check_lengths", "find_lengths", "read_lengths", "rows_at"]
 
 P = TypeVar("P", bound=PipelineDescription)
 
-_MAX_LENGTH = 2**63 - 1  # largest length of a row
-_ROWS_AT_ONCE = 128  # rows that are in memory at a time, if the source does not know the lengths
-_REPORT_SECONDS = 10.0  # between two log messages about the progress of reading all rows
+_MAX_LENGTH = 2**63 - 1  # largest length of a row that an int64 can store
+_ROWS_AT_ONCE = 128  # rows that Forebay has in memory at a time while it reads all rows
+_REPORT_SECONDS = 10.0  # time between two log messages while Forebay reads all rows
 
 _log = logging.getLogger(__name__)
 
 
 def check_lengths(lengths: Any, count: int, call: str) -> Array:
-    """Return the lengths that the user gave, one for each row, or raise PipelineError."""
+    """Return the user's lengths as an array, or raise PipelineError if they are invalid.
+
+    `count` is the number of rows. `call` is the user's call, for the error message.
+    """
     try:
         array = np.asarray(lengths)
     except ValueError:  # nested lists of different length
@@ -52,11 +55,13 @@ def check_lengths(lengths: Any, count: int, call: str) -> Array:
 
 
 def find_lengths(pipeline: P, order: Order, lengths: Any) -> tuple[Array, P]:
-    """Return the length of the row at each position of a fixed order, for `batch(tokens=)`.
+    """Return the row length at each position of a fixed order, and the pipeline.
 
-    `lengths` is the user's argument: None, names of fields, or the lengths themselves. If several fields count, the
-    longest one of each row counts. With None, fields that have the same length in all rows count only if there is no
-    other field. Also return the pipeline. `read_lengths` may add a decision to it.
+    `lengths` is the argument of `batch()`: None, names of fields, or the lengths themselves. If it names several
+    fields, the length of a row is that of its longest named field. With None, it is that of its longest field, among
+    those whose length varies between rows, if there are any.
+
+    With `index()`, the returned pipeline may have a new decision: see `read_lengths`.
     """
     if lengths is not None and not isinstance(lengths, str) and not _are_names(lengths):
         return check_lengths(lengths, require_length(order, "batch"), "batch(lengths=...)").astype(np.int64), pipeline
@@ -71,11 +76,11 @@ def find_lengths(pipeline: P, order: Order, lengths: Any) -> tuple[Array, P]:
 
 
 def read_lengths(pipeline: P, order: Order, leaves: Sequence[int], call: str) -> tuple[list[Array], P]:
-    """Return, for each leaf, the length of its first dimension at each position of a fixed order.
+    """Return the row lengths of each leaf by position of a fixed order, and the pipeline.
 
-    If the source knows the lengths of all these leaves, no row is read. Otherwise all rows are read once, unless the
-    folder of `index()` has the lengths. Also return the pipeline. If the source does not know the lengths, `index()`
-    adds a decision to it.
+    The length of a row is its first length. Ask the source. If it does not know the lengths of all these leaves, look
+    in the folder of `index()`, and read all rows once if they are not there. If the pipeline has such a folder, the
+    returned pipeline has a decision that says what happened.
     """
     stored = [_stored_lengths(pipeline, leaf) for leaf in leaves]
     known = [lengths for lengths in stored if lengths is not None]
@@ -92,7 +97,7 @@ def read_lengths(pipeline: P, order: Order, leaves: Sequence[int], call: str) ->
 
 
 def rows_at(order: Order, positions: Array) -> Array:
-    """Return the row numbers at positions of a fixed order."""
+    """Return the row numbers that a fixed order has at these positions."""
     return order.rows(0, positions.astype(np.int64, copy=False)).astype(np.intp, copy=False)
 
 
@@ -130,7 +135,7 @@ def _find_leaves(pipeline: PipelineDescription, names: str | Sequence[str] | Non
 
 
 def _stored_lengths(pipeline: PipelineDescription, leaf: int) -> Array | None:
-    """Return the length of each row of a leaf; None if rows must be read."""
+    """Return the length of each row of a leaf; None if the source does not know it."""
     source, spec = pipeline.source, pipeline.specs[leaf]
     assert isinstance(source, AbstractSource)
     if spec.shape[0] is not None and not source.infers_specs:
@@ -139,7 +144,7 @@ def _stored_lengths(pipeline: PipelineDescription, leaf: int) -> Array | None:
 
 
 def _scan_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[int], call: str) -> Array:
-    """Read all rows once, `_ROWS_AT_ONCE` at a time, and return the lengths of each leaf."""
+    """Read all rows once, and return an array of the lengths by leaf and position."""
     source = pipeline.source
     assert isinstance(source, AbstractSource)
     count, start = require_length(order, call), consecutive_start(order)
