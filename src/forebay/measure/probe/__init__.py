@@ -1,1 +1,1 @@
-"""Measurement of this machine's ceilings: memory, disk, and GPU with its link."""
+"""Measurement of the ceilings of this machine: the speeds of memory, disk, GPU and its link."""

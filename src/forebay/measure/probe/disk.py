@@ -19,10 +19,10 @@ from forebay.sources.direct.page_cache import cached_share
 
 __all__ = ["filesystem_of", "measure_disk"]
 
-FILE_NBYTES = 256 << 20  # largest size of the test file
+FILE_NBYTES = 256 << 20  # 256 MiB, the largest size of the test file
 # These time limits keep `forebay probe` short on a slow disk.
 WRITE_SECONDS = 2.0  # no further block of the file is written after this time
-READ_SECONDS = 1.0  # time limit of one pass; on a slow disk, a pass stops before the end of the file
+READ_SECONDS = 1.0  # time limit of one pass over the file; on a slow disk, a pass stops before the end of the file
 PASSES_SECONDS = 1.5  # no further pass without the page cache starts after this time
 FREE_SPACE_DIVISOR = 4  # the file takes at most a quarter of the free space, but at least one block
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
@@ -30,9 +30,10 @@ _MAX_CACHED_SHARE = 0.05  # of the file's pages; above it, a read would measure 
 
 
 def measure_disk(folders: Sequence[Path], buffer: Array) -> tuple[DiskCeilings, list[str]]:
-    """Measure the first folder that is on a disk; without one, measure the first folder.
+    """Measure the read speed of a file in the first folder that is on a disk.
 
-    Return the ceilings, and a message if the speed without the page cache could not be measured.
+    If no folder is on a disk, measure the first folder. Return the ceilings, and a list of messages. The list has one
+    message if the speed without the page cache could not be measured; otherwise, it is empty.
     """
     folder = next((folder for folder in folders if filesystem_of(folder) not in MEMORY_FILESYSTEMS), folders[0])
     with tempfile.TemporaryFile(dir=folder) as temporary:
@@ -108,4 +109,7 @@ def _read(file: int, buffer: Array) -> float:
 def _missing_speed_message(ceilings: DiskCeilings) -> str:
     if ceilings.filesystem in MEMORY_FILESYSTEMS:
         return f"disk: {ceilings.folder} is in memory. Set TMPDIR to a folder on a disk."
-    return f"disk: the test file in {ceilings.folder} stayed in the page cache, so only the page cache was measured."
+    return (
+        f"disk: the test file in {ceilings.folder} stayed in the page cache, so only the page cache was measured. "
+        "Set TMPDIR to a folder on another disk."
+    )

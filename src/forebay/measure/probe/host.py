@@ -17,7 +17,7 @@ MAX_GATHER_THREADS = WINDOW_NBYTES // SLOT_NBYTES  # each thread needs its own s
 
 
 def measure_host(buffers: Buffers, cores: int) -> HostCeilings:
-    """Measure copies and gathers with different numbers of threads."""
+    """Measure the speed of copies and of gathers of rows, with different numbers of threads."""
     with ThreadPoolExecutor(max_workers=cores, thread_name_prefix="forebay-probe") as pool:
         copies = tuple(CopySpeed(threads, _measure_copy(buffers, threads, pool)) for threads in thread_counts(cores))
         gathers = tuple(
@@ -36,7 +36,10 @@ def thread_counts(cores: int) -> list[int]:
 
 
 def _measure_copy(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> float:
-    """Return bytes per second of all threads; each thread copies a part of every window."""
+    """Return the bytes per second that all threads copy together.
+
+    Each thread copies the same part of every window, which is a part of the source.
+    """
     edges = np.linspace(0, WINDOW_NBYTES, threads + 1).astype(int).tolist()
 
     def copy(start: int, stop: int) -> None:
@@ -54,7 +57,7 @@ def _measure_gathers(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -
 
 
 def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: ThreadPoolExecutor) -> float:
-    """Return bytes per second of all threads; each thread gathers random rows into its slot."""
+    """Return the bytes per second that all threads gather together. Each gathers random rows into its own slot."""
     rows, slots = buffers.rows(row_nbytes), list(_split_target(buffers, row_nbytes, threads))
     gather, random = make_gather(rows), np.random.default_rng(0)
 
@@ -71,7 +74,7 @@ def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: Threa
 
 
 def _split_target(buffers: Buffers, row_nbytes: int, threads: int) -> Iterator[Array]:
-    """Yield a slot for each thread: a part of the target, as rows."""
+    """Yield a slot for each thread: a part of the target buffer, as an array of rows."""
     count = SLOT_NBYTES // row_nbytes
     for number in range(threads):
         start = number * SLOT_NBYTES

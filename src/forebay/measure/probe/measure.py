@@ -1,4 +1,4 @@
-"""Measurement of all ceilings of this machine, with a message for each missing one."""
+"""Measurement of all ceilings of this machine, with a message for each ceiling that is missing."""
 
 import tempfile
 import time
@@ -35,7 +35,7 @@ class MeasuredCeilings:
 def measure_machine(*, report: ReportProgress = lambda line: None) -> Probe:
     """Measure all ceilings of this machine, which should run nothing else.
 
-    `report` is called with each line of progress.
+    Call `report` with a text before each part of the measurement.
     """
     start, hardware = time.perf_counter(), Hardware.detect()
     measured = measure_ceilings(hardware, report)
@@ -56,7 +56,7 @@ def measure_ceilings(hardware: Hardware, report: ReportProgress) -> MeasuredCeil
     This takes at most 512 MiB of host memory and 512 MiB of device memory.
     """
     buffers = Buffers.for_memory(hardware.memory_nbytes)
-    # The first call of gettempdir() writes a test file, and an interrupt would leave this file behind. So call it now,
+    # The first call of gettempdir() writes a test file, and an interrupt would leave this file behind. So make the call
     # before the long measurements, which users interrupt.
     tempfile.gettempdir()
     report("measuring memory")
@@ -90,11 +90,11 @@ def _measure_device(buffers: Buffers, report: ReportProgress) -> tuple[DeviceCei
 
 
 def _missing_cuda_message() -> str:
-    """Return a message: which package is missing, or that no GPU was found."""
+    """Return a message that names the missing package, or says that no GPU was found."""
     with Nvml() as nvml:
         names = nvml.gpu_names
     if not names and not has_binding():
-        return f"GPU: none was found, but finding one needs {PACKAGE}. Run pip install 'forebay[cu13]' (or cu12)."
+        return f"GPU: none was found. To find one, Forebay needs {PACKAGE}. Run pip install 'forebay[cu13]' (or cu12)."
     if not names:
         return "GPU: none was found."
     return f"GPU: measuring {names[0]} needs cuda-bindings. Run pip install 'forebay[cu13]' (or cu12)."

@@ -12,10 +12,10 @@ __all__ = ["ROW_NBYTES", "SLOT_NBYTES", "WINDOW_NBYTES", "Buffers", "measure_med
 
 MAX_SAMPLES = 9  # per median; more samples would make the probe slower, and the median only slightly more stable
 MEDIAN_SECONDS = 0.2  # period after the first sample in which further samples start
-WINDOW_NBYTES = 64 << 20  # bytes that one copy moves
+WINDOW_NBYTES = 64 << 20  # 64 MiB, which one copy moves
 MAX_WINDOWS = 5  # 320 MiB: more than a CPU cache, and below 512 MiB together with the target buffer
-MEMORY_DIVISOR = 8  # the source takes an eighth of the memory at most, and one window at least
-SLOT_NBYTES = 8 << 20  # bytes that a thread gathers at a time, and bytes per read or write of the disk
+MEMORY_DIVISOR = 8  # the source takes at most an eighth of the memory, but at least one window
+SLOT_NBYTES = 8 << 20  # 8 MiB, which a thread gathers at a time, and which one call reads from or writes to the disk
 ROW_NBYTES = (64, 400, 4096, 65536, 150528)  # row sizes to measure; the last one is an image of 224x224x3 bytes
 _PAGE_NBYTES = 4096  # bytes of a memory page
 
@@ -23,8 +23,8 @@ _PAGE_NBYTES = 4096  # bytes of a memory page
 def measure_median(sample: Callable[[], float], *, seconds: float = MEDIAN_SECONDS, warm_up: bool = True) -> float:
     """Return the median of 1 to `MAX_SAMPLES` samples.
 
-    `sample` returns one measurement. Further samples start until `seconds` have passed after the first one. With
-    `warm_up`, one more call of `sample` comes first and does not count.
+    `sample` returns one measurement. Further samples start until `seconds` have passed after the first sample. With
+    `warm_up`, `sample` is called once before, and this result does not count.
     """
     if warm_up:
         sample()
@@ -35,7 +35,7 @@ def measure_median(sample: Callable[[], float], *, seconds: float = MEDIAN_SECON
 
 
 def measure_rate(nbytes: int, move: Callable[[], object]) -> float:
-    """Call `move` once, which moves `nbytes`, and return its bytes per second."""
+    """Call `move`, which moves `nbytes` bytes, and return the bytes per second."""
     start = time.perf_counter()
     move()
     return nbytes / (time.perf_counter() - start)
@@ -45,7 +45,8 @@ def measure_rate(nbytes: int, move: Callable[[], object]) -> float:
 class Buffers:
     """Host memory for measurements: a source of several windows, and a target of one window.
 
-    The kernel has already allocated every page, so that no measurement includes page faults.
+    A window is a part of `WINDOW_NBYTES`. The kernel has already allocated every page, so that no measurement includes
+    page faults.
     """
 
     source: Array

@@ -26,7 +26,7 @@ __all__ = [
 
 SMALL_NBYTES = 4096  # size of a small copy to the device
 SCALAR_NBYTES = 4  # size of a float32 loss that a script reads back
-REPEATS = 200  # small operations per sample
+REPEATS = 200  # operations per sample, because a single one takes only microseconds
 
 
 def measure_upload(rig: Rig) -> float:
@@ -81,9 +81,9 @@ def measure_page_lock(rig: Rig) -> float:
 
 
 def read_pcie_link(rig: Rig) -> tuple[int | None, int | None]:
-    """Return the PCIe generation and width; None for a value that NVML omits.
+    """Return the PCIe generation and the number of lanes of the link; None for a value that NVML omits.
 
-    The function reads them during copies, because an idle link may reduce its generation or width.
+    Read both during copies, because an idle link may reduce its generation or its number of lanes.
     """
     domain, bus, device = (rig.device.attribute(f"PCI_{part}_ID") for part in ("DOMAIN", "BUS", "DEVICE"))
     with Nvml() as nvml:
@@ -94,7 +94,7 @@ def read_pcie_link(rig: Rig) -> tuple[int | None, int | None]:
 
 
 def measure_small_copy(rig: Rig) -> float:
-    """Return seconds per copy of 4 KiB to the device, with many copies queued."""
+    """Return seconds per copy of 4 KiB to the device, when the host queues many copies without a wait."""
     return _seconds_per_call(lambda: rig.stream.upload(rig.inbound, rig.source, SMALL_NBYTES), finish=rig.stream.wait)
 
 
@@ -109,7 +109,7 @@ def measure_readback(rig: Rig) -> float:
 
 
 def measure_launch(rig: Rig) -> float:
-    """Return seconds per launch of an empty kernel, with many kernels queued."""
+    """Return seconds per launch of an empty kernel, when the host queues many kernels without a wait."""
     return _seconds_per_call(_make_launch(rig), finish=rig.stream.wait)
 
 
@@ -125,7 +125,7 @@ def measure_launch_and_wait(rig: Rig) -> float:
 
 
 class _EmptyKernelJob(ctypes.Structure):
-    """The argument of the kernel in empty.cu."""
+    """The argument of the kernel `do_nothing` in empty.cu."""
 
     _fields_ = (("unused", ctypes.c_int),)
 

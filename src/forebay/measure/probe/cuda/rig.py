@@ -1,4 +1,4 @@
-"""The rig of the GPU measurements: the streams and buffers that all of them share."""
+"""`Rig`: the streams and buffers that all measurements of a GPU share."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +11,7 @@ __all__ = ["Rig", "open_rig", "page_locked"]
 
 
 class Rig:
-    """A device with two streams and two buffers of one window, and the host buffers."""
+    """A device with two streams and two buffers of `WINDOW_NBYTES`, and the host buffers."""
 
     def __init__(self, device: Device, buffers: Buffers, cleanup: ExitStack) -> None:
         self.device, self.buffers = device, buffers

@@ -19,25 +19,26 @@ from forebay.measure.probe.timing import ROW_NBYTES, WINDOW_NBYTES, measure_medi
 
 __all__ = ["PullTarget", "measure_batched_copy", "measure_pull", "open_pull_target", "pull_rows"]
 
-FILLS = 2  # how often a sample fills each of the two targets
-MAX_COPIES = 8192  # DMAs per sample; each takes a fixed time, so a whole window of short rows would take too long
+FILLS = 2  # how often a sample of `measure_pull` fills each of the two targets
+# DMAs per sample. Each DMA takes a fixed time, so one DMA for every row of `WINDOW_NBYTES` would take too long.
+MAX_COPIES = 8192
 
 
 def measure_pull(rig: Rig) -> RowSpeeds:
-    """Measure a kernel that reads the rows from host memory."""
+    """Measure how fast a kernel reads rows of each size from host memory."""
     mover = RowMover(rig.device)
     return RowSpeeds(tuple(RowSpeed(row_nbytes, _measure_pull(rig, mover, row_nbytes)) for row_nbytes in ROW_NBYTES))
 
 
 def measure_batched_copy(rig: Rig) -> RowSpeeds:
-    """Measure one DMA per row. One driver call queues many of these DMAs."""
+    """Measure how fast DMAs copy rows of each size, one DMA per row. One driver call queues many DMAs."""
     copies = BatchCopy()
     return RowSpeeds(tuple(RowSpeed(row_nbytes, _measure_copy(rig, copies, row_nbytes)) for row_nbytes in ROW_NBYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class PullTarget:
-    """A device buffer of the rig, with the stream and workspace of its kernels."""
+    """A device buffer of the rig, with the stream and the workspace of the kernels that fill it."""
 
     stream: Stream
     pointer: int  # address of the device buffer
@@ -64,7 +65,7 @@ def pull_rows(rig: Rig, mover: RowMover, target: PullTarget, row_nbytes: int, in
 
 @contextmanager
 def open_pull_target(rig: Rig, stream: Stream, pointer: int, rows: int) -> Iterator[PullTarget]:
-    """Allocate the workspace of a target for at most `rows` rows; free it afterwards."""
+    """Allocate a workspace for at most `rows` rows, and yield the target. Free the workspace at the end."""
     with ExitStack() as cleanup:
         memory = rig.device.allocate(KernelWorkspace.nbytes(rows, [1]))
         cleanup.callback(rig.device.free, memory)
@@ -77,7 +78,7 @@ def open_pull_target(rig: Rig, stream: Stream, pointer: int, rows: int) -> Itera
 def _measure_pull(rig: Rig, mover: RowMover, row_nbytes: int) -> float:
     """Return bytes per second of kernels that fill two targets in turn.
 
-    Row indices for one target are copied while a kernel fills the other target.
+    The host copies row indices for one target while a kernel fills the other target.
     """
     count = WINDOW_NBYTES // row_nbytes
     with (
@@ -95,7 +96,7 @@ def _measure_pull(rig: Rig, mover: RowMover, row_nbytes: int) -> float:
 
 
 def _measure_copy(rig: Rig, copies: BatchCopy, row_nbytes: int) -> float:
-    """Return bytes per second of one call that copies many rows."""
+    """Return bytes per second of the DMAs that one driver call queues."""
     count = min(MAX_COPIES, WINDOW_NBYTES // row_nbytes)
     targets = (np.arange(count) * row_nbytes + rig.inbound).astype(np.uint64)
     lengths = np.full(count, row_nbytes, np.uint64)
@@ -111,7 +112,7 @@ def _measure_speed(rig: Rig, row_nbytes: int, shape: tuple[int, ...], move: Call
     random, rows = np.random.default_rng(0), len(rig.buffers.source) // row_nbytes
 
     def sample() -> float:
-        indices = random.integers(rows, size=shape)  # new for every sample: a cache may contain earlier rows
+        indices = random.integers(rows, size=shape)  # a cache may contain the rows of earlier samples
         start = time.perf_counter()
         move(indices)
         rig.wait()
