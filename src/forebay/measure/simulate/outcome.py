@@ -1,4 +1,4 @@
-"""The outcome of a scenario: bottleneck, step times with doubled parts, GPU hours lost."""
+"""The outcome of a scenario: the bottleneck, the gain of doubling each part, and the lost GPU hours."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ __all__ = ["COMPUTE", "PREFETCH", "ScenarioOutcome", "ScenarioPart", "assess", "
 COMPUTE = "training.compute_seconds"
 PREFETCH = "training.prefetch"
 MIN_GAIN = 0.03  # share of the step time; if no doubled part saves this much, the busiest part is the bottleneck
-MIN_BUSY_SHARE = 0.1  # of the time; doubling a part that is busy for less saves almost nothing
+MIN_BUSY_SHARE = 0.1  # share of the time; doubling a part that is less busy would save almost nothing
 LOWER_IS_FASTER = (COMPUTE, "remote.seconds_per_batch")  # parameters that are halved to double the capacity
 
 
@@ -30,18 +30,18 @@ class ScenarioPart:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
-    """A simulated run, the same run with batches always ready, and its parts."""
+    """A simulated run, the same run with batches that are always ready, and the parts of the cluster."""
 
     run: SimulatedRun
     always_ready: SimulatedRun
     parts: tuple[ScenarioPart, ...]  # from the busiest to the least busy; the slots are last
-    doubled_seconds: Mapping[str, float]  # parameter -> step time with doubled capacity; only busy parts and slots
+    doubled_seconds: Mapping[str, float]  # parameter -> step time with doubled capacity, for busy parts and the slots
 
     @property
     def bottleneck(self) -> ScenarioPart:
-        """Return the part whose doubled capacity saves most step time.
+        """The part whose doubled capacity saves most step time.
 
-        If this saves less than `MIN_GAIN`, return the busiest part.
+        It is the busiest part if the doubled capacity saves less than `MIN_GAIN`.
         """
         seconds, best = min(
             (self.doubled_seconds[part.parameter], part.name)
@@ -53,7 +53,7 @@ class ScenarioOutcome:
 
     @property
     def full_speed_share(self) -> float:
-        """Return the speed, as a share of the speed with batches that are always ready."""
+        """The speed of the run, as a share of its speed with batches that are always ready."""
         return min(1.0, self.always_ready.step_seconds / self.run.step_seconds)
 
     @property
@@ -62,27 +62,27 @@ class ScenarioOutcome:
 
     @property
     def gpu_hours(self) -> float:
-        """Return the GPU hours of one epoch."""
+        """The GPU hours of one epoch."""
         return self.epoch_hours * self.run.scenario.gpus
 
     @property
     def gpu_hours_lost_to_feeding(self) -> float:
-        """Return the GPU hours spent waiting for batches."""
+        """The GPU hours of one epoch in which GPUs wait for batches."""
         return self.gpu_hours * (1 - self.full_speed_share)
 
     @property
     def gpu_hours_lost_to_each_other(self) -> float:
-        """Return the GPU hours lost even if batches are always ready.
+        """The GPU hours of one epoch that are lost even if batches are always ready.
 
-        GPUs wait for other ranks, run all-reduces and take batches.
+        In these hours, GPUs wait for other ranks, run all-reduces and take batches.
         """
         return self.gpu_hours * self.full_speed_share * (1 - self.always_ready.busy_share)
 
 
 def assess(scenario: Scenario, *, steps: int | None = None, seed: int = 0) -> ScenarioOutcome:
-    """Simulate a scenario as it is, and then with batches always ready.
+    """Simulate a scenario as it is, and then with batches that are always ready.
 
-    For each busy part and for the slots, another simulation doubles only this part.
+    For each busy part, and for the slots, run another simulation in which only this part has twice the capacity.
     """
     steps = default_steps(scenario) if steps is None else steps
     run = simulate(scenario, steps=steps, seed=seed)
@@ -100,7 +100,7 @@ def assess(scenario: Scenario, *, steps: int | None = None, seed: int = 0) -> Sc
 def with_doubled(scenario: Scenario, parameter: str) -> Scenario:
     """Return the scenario with twice the capacity of one part.
 
-    Doubling the slots also doubles the batches that remote workers have at the same time.
+    If `parameter` is that of the slots, also double the batches that remote workers have at the same time.
     """
     if parameter == PREFETCH:
         training = replace(scenario.training, prefetch=2 * scenario.slots)

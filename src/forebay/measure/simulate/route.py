@@ -20,7 +20,7 @@ __all__ = ["Route", "RouteStage", "jitter_factors", "plan_route"]
 
 @dataclass(frozen=True, slots=True)
 class RouteStage:
-    """A server, and how long it takes for one batch."""
+    """A server, and how long it takes for one batch. A channel of a server processes one batch at a time."""
 
     server: Server
     parameter: str  # field of the scenario that sets the capacity of the server, as "section.field"
@@ -40,7 +40,7 @@ class RouteStage:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Branches that read parts of a batch at the same time, then stages in sequence."""
+    """Branches that read parts of a batch at the same time, and then stages that pass the whole batch in sequence."""
 
     branches: tuple[tuple[RouteStage, ...], ...]
     sequence: tuple[RouteStage, ...]
@@ -54,7 +54,8 @@ class Route:
     def pass_through(self, read_start: Array, slot_free_at: Array, random: np.random.Generator) -> Array:
         """Return the time at which the batch of each rank arrives.
 
-        Reading starts at `read_start`. The stages in sequence also need the slot, which is free at `slot_free_at`.
+        All branches start to read at `read_start`. The stages in sequence start when all branches have ended and the
+        slot is free, which is at `slot_free_at`.
         """
         read_ends = [_pass_stages(branch, read_start, random) for branch in self.branches]
         return _pass_stages(self.sequence, np.maximum.reduce([slot_free_at, *read_ends]), random)
@@ -74,7 +75,7 @@ def jitter_factors(random: np.random.Generator, jitter: float, count: int) -> Ar
 def plan_route(scenario: Scenario) -> Route:
     """Return the route of a scenario.
 
-    It omits disks, links and networks that move no bytes, or that have an infinite speed and no latency.
+    The route omits disks, links and networks that move no bytes, or that have an infinite speed and no latency.
     """
     branches = tuple(branch for branch in _read_branches(scenario) if branch)
     return Route(branches, tuple(_map_stages(scenario)) + tuple(_device_stages(scenario)))
@@ -90,8 +91,8 @@ def _read_branches(scenario: Scenario) -> Iterator[tuple[RouteStage, ...]]:
 
 
 def _store_stages(scenario: Scenario, nbytes: float) -> Iterator[RouteStage]:
-    # Only the stage "connections" adds the latency of the store. It is the last of these stages: if it came before the
-    # network, a batch with a late reply would delay other batches there.
+    # Only the stage "connections" adds the latency of the store. It is the last of these stages: before the network, a
+    # batch with a late reply would delay the batches behind it in the network.
     store, remote, shared = scenario.store, scenario.remote, _stage_maker(1)
     yield from shared("store", "store.bytes_per_second", store.bytes_per_second, nbytes)
     if scenario.maps.where == "remote":
@@ -155,8 +156,8 @@ def _memory_traffic_nbytes(scenario: Scenario) -> int:
     """Return how many bytes of host memory are read and written for one batch.
 
     A GPU that pulls rows reads them once. Otherwise the host writes a batch on arrival, reads it and writes it into a
-    slot, and the link reads the slot. If remote nodes map rows that the host stores, the host
-    also reads these rows and writes a copy, which it sends to the nodes.
+    slot, and the link reads the slot. If remote nodes map rows that the host stores, the host also reads these rows and
+    writes a copy, which it sends to the nodes.
     """
     stored, device = scenario.stored_batch_nbytes, scenario.device_batch_nbytes
     if scenario.maps.where == "remote":
@@ -172,10 +173,10 @@ def _pass_stages(stages: tuple[RouteStage, ...], ready: Array, random: np.random
 
 
 def _stage_maker(count: int) -> Callable[..., Iterator[RouteStage]]:
-    """Return a function that makes a stage with `count` equal servers.
+    """Return a generator function that makes a stage with `count` equal servers.
 
-    One `Server` object stands for all of them, such as the disks of all hosts. The returned function yields one stage.
-    It yields none if no bytes move, or if the speed is infinite and there is no latency.
+    One `Server` object stands for all of them, such as the disks of all hosts. The generator yields one stage. It
+    yields no stage if no bytes move, or if the speed is infinite and there is no latency.
     """
 
     def make_stage(

@@ -20,7 +20,7 @@ MAX_GPUS = 200_000  # a simulation of this number of GPUs takes 2 GB of memory a
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The rows: their number, their source, and their size."""
+    """The rows: their number, their size, and where they are stored."""
 
     rows: int
     row_nbytes: int  # bytes of a row in the source
@@ -36,13 +36,13 @@ class Data:
 
     @property
     def device_row_nbytes(self) -> int:
-        """Return the bytes of a row that are copied to the device."""
+        """The bytes of a row that are copied to the device."""
         return self.fed_row_nbytes or self.row_nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training step: each GPU computes on its own batch, then waits for the others."""
+    """A training step: each GPU computes on its own batch, and then waits for all other GPUs."""
 
     batch_rows: int  # per GPU
     compute_seconds: float  # per step
@@ -99,7 +99,7 @@ class Store:
     bytes_per_second: float = math.inf  # to all readers together
     connections: int = 16  # per host or remote node
     connection_bytes_per_second: float = math.inf
-    request_nbytes: int = 8 << 20
+    request_nbytes: int = 8 << 20  # bytes that one request reads
     latency_seconds: float = 0.0  # from a request to the first byte of its reply
     jitter: float = 0.0  # standard deviation of the latency of a batch's slowest request, as a share of latency_seconds
     ahead_nbytes: int = 256 << 20  # bytes that a host prefetches for each GPU before a slot is free
@@ -109,9 +109,9 @@ class Store:
 
     @property
     def reader_bytes_per_second(self) -> float:
-        """Return bytes per second over all connections of one host or remote node.
+        """Bytes per second over all connections of one host or remote node.
 
-        Each connection sends its next request after the reply to its previous one.
+        Each connection sends its next request when it has the whole reply to its previous request.
         """
         request_seconds = self.latency_seconds + self.request_nbytes / self.connection_bytes_per_second
         return self.connections * self.request_nbytes / request_seconds if request_seconds else math.inf
@@ -124,8 +124,8 @@ class Remote:
     nodes: int = 1
     workers: int = 1  # per node
     network_bytes_per_second: float = math.inf  # per node, in each direction
-    # Batches per GPU that remote workers have at the same time. 0 means the number that a feed uses: two per worker,
-    # divided among the GPUs.
+    # Batches per GPU that remote workers have at the same time. 0 means the number that a feed uses: `TASKS_PER_WORKER`
+    # batches for each worker, divided among the GPUs.
     in_flight: int = 0
     seconds_per_batch: float = 0.0  # time that the training process needs to send a batch and receive the result
 
@@ -151,7 +151,8 @@ class Scenario:
             raise ScenarioError(f"hosts is {self.hosts}. Give 1 or more.")
         if self.gpus > MAX_GPUS:
             raise ScenarioError(
-                f"hosts is {self.hosts} and host.gpus {self.host.gpus}, so {self.gpus} GPUs. Give at most {MAX_GPUS}."
+                f"hosts is {self.hosts} and host.gpus is {self.host.gpus}, which makes {self.gpus} GPUs. Give at most "
+                f"{MAX_GPUS}."
             )
 
     @property
@@ -160,7 +161,7 @@ class Scenario:
 
     @property
     def slots(self) -> int:
-        """Return the number of batches per GPU that are ready or in preparation."""
+        """The number of batches per GPU that are ready or in preparation."""
         if self.training.prefetch:
             return self.training.prefetch
         in_preparation = {
@@ -172,12 +173,12 @@ class Scenario:
 
     @property
     def batches_in_flight(self) -> int:
-        """Return the number of batches per GPU that remote workers have at the same time."""
+        """The number of batches per GPU that remote workers have at the same time."""
         return self.remote.in_flight or -(-TASKS_PER_WORKER * self.remote.nodes * self.remote.workers // self.gpus)
 
     @property
     def prefetched_batches(self) -> int:
-        """Return how many batches per GPU are read before their slots are free."""
+        """The number of batches per GPU that a host reads from a store before their slots are free."""
         # Remote nodes do not prefetch: they read only the batches that they map.
         if self.data.source != "store" or self.maps.where == "remote":
             return 0
@@ -193,7 +194,7 @@ class Scenario:
 
 
 def _speed_names(section: Any) -> tuple[str, ...]:
-    """Return the names of the fields in bytes per second."""
+    """Return the names of the fields that are speeds in bytes per second."""
     return tuple(item.name for item in fields(section) if item.name.endswith("bytes_per_second"))
 
 

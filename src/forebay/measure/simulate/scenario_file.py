@@ -1,4 +1,4 @@
-"""Reader of scenarios: built-in ones or TOML files, with changes or probed speeds."""
+"""Reader of scenarios. It can change single fields, and use the speeds of a probe."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from forebay.measure.simulate.scenario import Data, Host, Maps, Remote, Scenario
 __all__ = ["SCENARIO_FOLDER", "builtin_scenarios", "probed_speeds", "read_scenario", "with_probed_speeds"]
 
 SCENARIO_FOLDER = Path(__file__).parent / "scenarios"
-MAX_NBYTES = 1 << 20  # of a scenario file; a scenario with all fields has 2 KB
+MAX_NBYTES = 1 << 20  # 1 MiB, the limit of a scenario file; a scenario with all fields has 2 KB
 _TYPE_NAMES = {str: "a string", float: "a number", int: "a whole number"}
 SECTIONS = {"data": Data, "training": Training, "maps": Maps, "host": Host, "store": Store, "remote": Remote}
 
@@ -73,7 +73,7 @@ def _apply_change(document: dict[str, Any], change: str) -> None:
 
 
 def _parse_value(text: str) -> Any:
-    """Parse a TOML value; text that is not TOML is a string."""
+    """Return the TOML value of a text, or the text itself if it is no TOML value."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -111,7 +111,7 @@ def _make_section(section: str, values: Any) -> Any:
 
 
 def _convert(name: str, value: Any, field_type: Any) -> Any:
-    """Convert a value to the type of its field; 1e9 is a valid whole number."""
+    """Convert a value to the type of its field. The float 1e9 is a valid whole number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if field_type is str and isinstance(value, str):
         return value

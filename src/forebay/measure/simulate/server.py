@@ -1,8 +1,8 @@
 """Servers: resources that process batches, such as a disk, a link or workers.
 
 The simulation has no event queue. A server processes the batches of a step in the order of their arrival, and all of
-them before the batches of the next step. So the end of each batch can be computed from the ends of earlier batches:
-with Lindley's recursion for one channel, and with the recursion of Kiefer and Wolfowitz for several channels. So the
+them before the batches of the next step. So it computes when a batch ends from the ends of earlier batches: with
+Lindley's recursion for one channel, and with the recursion of Kiefer and Wolfowitz for several channels. Therefore, the
 simulation of a thousand hosts needs only a few arrays.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["Server"]
 
 @dataclass(slots=True)
 class Server:
-    """Equal servers, called copies; each serves the same number of consecutive ranks."""
+    """Several equal servers, called copies. Each copy serves the same number of consecutive ranks."""
 
     name: str
     copies: int
@@ -51,7 +51,7 @@ class Server:
         return ends.reshape(-1)
 
     def _serve_sorted(self, arrivals: Array, services: Array) -> Array:
-        """Return the ends of batches that are sorted by arrival, one row per copy."""
+        """Return when each batch ends. The arrays have one row per copy, sorted by arrival."""
         if self.channels == 1:
             return self._serve_with_one_channel(arrivals, services)
         rows = zip(self._heaps, arrivals.tolist(), services.tolist(), strict=True)
@@ -68,7 +68,7 @@ class Server:
 
 
 def _serve_with_channels(heap: list[float], arrivals: list[float], services: list[float]) -> list[float]:
-    """Assign each batch to the channel that is free first, and return the ends.
+    """Assign each batch to the channel that is free first, and return when each batch ends.
 
     The heap contains the time at which each channel is free.
     """

@@ -1,8 +1,8 @@
 """Simulation of the training steps of all ranks; each step ends with the slowest GPU.
 
-Every batch needs a slot. With n slots, the preparation of batch k starts when the training loop takes batch k - n. The
-host starts to read batch k from a store when the loop takes batch k - n - `prefetched_batches`. With remote maps, batch
-k also waits until batch k - `batches_in_flight` has arrived.
+Every batch needs a slot. With n slots, the host starts to prepare batch k when the training loop takes batch k - n. The
+host starts to read batch k from a store when the loop takes batch k - n - `Scenario.prefetched_batches`. With remote
+maps, it also waits with batch k until batch k - `Scenario.batches_in_flight` has arrived.
 """
 
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ __all__ = ["WARM_UP", "SimulatedRun", "StepTimes", "default_steps", "simulate"]
 
 MIN_STEPS = 300  # lower limit of `default_steps`
 MAX_STEPS = 1500  # upper limit of `default_steps`, because a simulation should take only seconds
-# Steps per slot and prefetched batch. With fewer, one late reply of the store would change the mean step time too much.
+# Steps for each slot and each prefetched batch. With fewer, one late reply of the store would change the mean too much.
 STEPS_PER_PREPARED_BATCH = 10
-WARM_UP = 1 / 3  # share of the steps that are not counted: all slots are free at the start, so these steps are faster
+WARM_UP = 1 / 3  # share of the steps that do not count: all slots are free at the start, so these steps are faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class StepTimes:
 
     received: Array  # when each rank has taken its batch
     computed: Array  # when each rank finished its computation
-    ended: float  # after the all-reduce of all ranks
+    ended: float  # when the all-reduce of all ranks has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SimulatedRun:
 
     @property
     def busy_share(self) -> float:
-        """Return the share of the step time in which a GPU computes instead of waiting."""
+        """The share of the step time in which a GPU computes instead of waiting."""
         return self.compute_seconds / self.step_seconds if self.step_seconds else 0.0
 
     @property
@@ -55,7 +55,7 @@ class SimulatedRun:
 
 
 def default_steps(scenario: Scenario) -> int:
-    """Return enough steps for a stable mean step time."""
+    """Return the number of steps that gives a stable mean step time."""
     return min(MAX_STEPS, max(MIN_STEPS, STEPS_PER_PREPARED_BATCH * (scenario.slots + scenario.prefetched_batches)))
 
 
@@ -88,7 +88,7 @@ def _run_steps(scenario: Scenario, route: Route, steps: int, seed: int) -> Itera
     for number in range(steps):
         slot_free_at = _times_of(received, number - scenario.slots, ranks)
         read_start = _times_of(received, number - scenario.slots - scenario.prefetched_batches, ranks)
-        if scenario.maps.where == "remote":  # start only after the arrival of an earlier batch
+        if scenario.maps.where == "remote":
             earlier_arrival = _times_of(arrived, number - scenario.batches_in_flight, ranks)
             read_start = slot_free_at = np.maximum(slot_free_at, earlier_arrival)
         arrived.append(route.pass_through(read_start, slot_free_at, route_random))
