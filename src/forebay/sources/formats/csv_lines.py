@@ -1,8 +1,8 @@
 """An index of the lines of a text file.
 
-The index stores the offset of every `step`-th line. If there are more than `_MAX_OFFSETS`, the scan drops every second
-offset and doubles the step, so the index uses about 8 MiB at most. To find a line, the index reads from the nearest
-stored offset at or before that line.
+The index stores the offset of every `step`-th line. If it has more than `_MAX_OFFSETS` offsets, the scan drops every
+second offset and doubles the step, so the index uses about 8 MiB at most. To find a line, the index reads from the
+nearest stored offset at or before that line.
 """
 
 from collections.abc import Sequence

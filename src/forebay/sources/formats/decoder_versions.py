@@ -11,7 +11,7 @@ __all__ = ["decoder_versions"]
 
 
 def decoder_versions(decoder: str) -> dict[str, str]:
-    """Return the version of each module that a decoder uses. "auto" may use all modules.
+    """Return the version of each module that a decoder uses. "auto" may use any module.
 
     >>> sorted(decoder_versions("pillow"))
     ['PIL']

@@ -13,18 +13,14 @@ __all__ = ["EncodedReader", "read_small_file"]
 
 ReadBytes: TypeAlias = Callable[[int], bytes | None]  # row number -> content
 
-MAX_CONTENT_NBYTES = (
-    256 * 2**20
-)  # bytes; Pillow decodes longer files on the host, because it does not read them as a whole
+MAX_CONTENT_NBYTES = 256 * 2**20  # bytes; Pillow decodes longer files on the host without reading them as a whole
 # Seconds per image. If one thread takes longer, the files are probably not in the page cache, and several threads read
 # them faster. A file in the page cache takes one thread 7 us. For files in the page cache, 16 threads take 9 times as
 # long as one thread, because they wait for the GIL (docs/measurements.md#jpeg-decoding-on-a-gpu).
 SLOW_READ_SECONDS = 100e-6
 # Without O_NONBLOCK, opening a FIFO would block. Only Windows has O_BINARY.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-PARALLEL_GROUPS = (
-    16  # after a slow group, the decoder threads read this number of groups; then one thread is tried again
-)
+PARALLEL_GROUPS = 16  # groups that the decoder threads read after a slow group; then one thread is tried again
 
 
 class EncodedReader:

@@ -80,7 +80,7 @@ class ImageDecoder:
             _refuse_long_values(name, image)
             channels = options.channels or _count_channels(name, image)
             if options.size is None and options.upright and read_orientation(image) >= 5:
-                image.load()  # Pillow itself turns some formats when it loads them
+                image.load()  # Pillow itself turns images of some formats upright when it loads them
                 turned = self._turn_upright(image)
                 height, width = turned.height, turned.width
             else:
@@ -157,7 +157,7 @@ class ImageDecoder:
             self._validate(name, image)
         image.load()
         loaded = self._turn_upright(image)
-        self._validate(name, loaded)  # Pillow before version 11 turns a TIFF image when it loads the pixels
+        self._validate(name, loaded)  # again, because Pillow before version 11 turns a TIFF image in `load`
         converted = loaded if loaded.mode == _MODES[channels] else loaded.convert(_MODES[channels])
         if converted.size != (width, height) or self._options.short_side is not None:
             converted = self._resize(converted)
@@ -177,7 +177,7 @@ class ImageDecoder:
         if turn is None:
             return image
         turned = image.transpose(turn)
-        turned.info = image.info  # `_count_channels` reads it
+        turned.info = image.info  # `_count_channels` reads `info`
         return turned
 
     def _source_box(self, image: Any) -> tuple[float, float, float, float] | None:
@@ -218,7 +218,7 @@ def open_encoded(name: str, encoded: EncodedImage) -> Iterator[Any]:
         file = io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded
         with Image.open(file, formats=_installed_formats()) as image:
             if _count_pixels(image) > max_pixels():
-                raise Image.DecompressionBombError  # Pillow itself only warns, up to twice the limit
+                raise Image.DecompressionBombError  # up to twice the limit, Pillow itself only warns
             yield image
     except SourceError:
         raise
@@ -283,7 +283,7 @@ def read_orientation(image: Any) -> int:
     """Return the EXIF orientation of an open image: 1 (upright or missing) to 8."""
     try:
         value = image.getexif().get(ExifTags.Base.Orientation, 1)
-    except Exception:  # programs that show images ignore a damaged EXIF block, too
+    except Exception:  # ignore a damaged EXIF block, as image viewers do
         return 1
     return value if isinstance(value, int) and value in _TURNS else 1
 

@@ -28,7 +28,8 @@ __all__ = [
 ]
 
 # "folder", the path of a manifest, or a function from the path of a file to its number or class name. For files that
-# contain images: also the name of a column, such as a feature or the extension of members.
+# contain images: also the name of a column with labels, a TFRecord feature, a dataset of HDF5, the extension of tar
+# members, or the beginning of LMDB keys.
 ImageLabel: TypeAlias = str | Path | Callable[[Path], int | str]
 _LABEL_DTYPE = np.dtype(np.int64)
 _MANIFEST_COLUMNS = ("file", "label")
@@ -159,7 +160,7 @@ def parse_numbers(labels: Sequence[Any]) -> list[Any]:
 
 
 def decode_label(image: str, data: bytes) -> str:
-    """Decode the text of a label. Error messages name its image by `image`."""
+    """Return the bytes of a label as text. `image` names the image in error messages."""
     try:
         text = data.decode().strip()
     except UnicodeDecodeError:

@@ -22,7 +22,7 @@ class ImageOptions:
     channels: int | None = None  # 1, 3 or 4; None: all images must have the channels of the first
     resize: str = "stretch"  # "stretch" changes the aspect ratio; "crop" keeps it, and cuts off both ends of an axis
     upright: bool = False  # whether to turn images upright by their EXIF orientation
-    short_side: int | None = None  # for "crop": length of the shorter side before the crop; None: the least possible
+    short_side: int | None = None  # for "crop": first scale the shorter side to this length; None: just cover `size`
     interpolation: str = "bilinear"  # "nearest" copies pixels and averages none, for masks of class numbers
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ __all__ = ["ContainedImages", "ContainerOptions", "ImageContainer", "ImageFiles"
 class ImageRows(ABC):
     """The encoded images of a source, one per row. Several threads may read them."""
 
-    shuffle_blocks: ShuffleBlocks | None = None  # for a shuffle; None if it may read images in any order
+    shuffle_blocks: ShuffleBlocks | None = None  # blocks for a shuffle; None if it may read rows in any order
     decisions: Sequence[Decision] = ()  # how the images are read, for `explain()`
 
     @abstractmethod

@@ -42,8 +42,8 @@ MAX_DAMAGED_AT_START = 100
 class _ImageOpener:
     """Opens one image file, or many image files as one source.
 
-    `open_many` makes this a `MultiFileOpener`. Otherwise Forebay would make a source for each file, and so for each
-    row, which would be slow.
+    Because of `open_many`, this is a `MultiFileOpener`: Forebay opens all files in one call. A source for each file,
+    and so for each row, would be slow.
     """
 
     def __call__(
@@ -96,7 +96,7 @@ class ImageColumns:
 
     column: str | None = None  # the column that has the images, for files that contain images
     label: ImageLabel | None = None  # where the labels are; None: the rows have no labels
-    class_names: Sequence[str] | None = None  # the order of the class numbers; images of other classes are left out
+    class_names: Sequence[str] | None = None  # names of the classes 0, 1, ...; images of other classes are left out
     max_held_nbytes: int | None = None  # budget for decompressed parts of files that contain images
     error_limit: ErrorLimit | None = None  # how many images may be damaged; None: a damaged image is an error
 
@@ -132,9 +132,9 @@ def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColu
 
 
 def _find_lmdb_files(paths: Paths) -> list[PathName]:
-    """Return the paths, with the folder of an LMDB file replaced by the file."""
+    """Return the paths, with `data.mdb` instead of a folder that contains this LMDB file."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = [Path(os.path.expanduser(path)) / "data.mdb" for path in listed]  # noqa: PTH111 - Path.expanduser may raise
+    files = [Path(os.path.expanduser(path)) / "data.mdb" for path in listed]  # noqa: PTH111 - Path.expanduser may fail
     return [file if file.is_file() else path for file, path in zip(files, listed, strict=True)]
 
 
@@ -295,7 +295,7 @@ def _identify_images(rows: ImageRows, labels: NumberedLabels | None, decoder: Im
 
 
 def _is_damage(error: SourceError) -> bool:
-    """Return whether the image is damaged, rather than its file changed or memory short."""
+    """Return whether an error means a damaged image, not a changed file or short memory."""
     return not isinstance(error, SourceChangedError) and not isinstance(error.__cause__, MemoryError)
 
 

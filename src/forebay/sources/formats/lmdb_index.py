@@ -83,7 +83,7 @@ def _find_root(file: MappedFile) -> _Root:
 
 
 def _parse_meta(data: bytes, start: int, page_nbytes: int) -> tuple[int, _Root]:
-    """Return the number of the transaction and its tree."""
+    """Return the transaction number of the meta page at byte `start`, and its tree."""
     flags = _PAGE_HEADER.unpack_from(data, start)[2]
     magic, version, _, _ = _META.unpack_from(data, start + _HEADER_NBYTES)
     if magic != _MAGIC or not flags & _META_PAGE:

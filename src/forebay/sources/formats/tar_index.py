@@ -142,7 +142,7 @@ class _FileCollector:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._members: list[TarMember | _Link] = []  # a link here is a symbolic one
+        self._members: list[TarMember | _Link] = []  # links are symbolic; a target may follow its link
         self._files: dict[str, TarMember] = {}  # normalized name -> the last file with this name
 
     def add(self, info: tarfile.TarInfo) -> None:

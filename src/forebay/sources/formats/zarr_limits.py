@@ -31,7 +31,7 @@ _INDEX_ENTRY_NBYTES = 16  # bytes of the offset and the length of a chunk in the
 
 
 def limit_codecs(array: Any, name: str) -> Any:
-    """Return the same array with codecs that use the memory of a few chunks.
+    """Return the same array, whose codecs use at most the memory of a few chunks.
 
     `name` names the array and its store, for error messages.
     """
@@ -112,7 +112,7 @@ class _LimitedNumcodec(Codec):  # type: ignore[misc]  # numcodecs has no types
 
 
 @dataclass(frozen=True)
-class _LimitedCodec(BytesBytesCodec):  # type: ignore[misc]  # zarr is not checked
+class _LimitedCodec(BytesBytesCodec):  # type: ignore[misc]  # mypy does not check zarr
     """A compressor of an array in Zarr format 3, with a limit."""
 
     inner: BytesBytesCodec

@@ -25,7 +25,7 @@ _MAX_METADATA_NBYTES = 64 * 2**20  # bytes of one metadata document
 _JSON_VALUE_NBYTES = 128  # bytes of memory that a parsed value takes at most: a text and its place in a dict
 
 
-class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
+class CheckedStore(LocalStore):  # type: ignore[misc]  # mypy does not check zarr
     """A read-only store of regular files with a limited size.
 
     It raises an error before zarr allocates memory for a file or for a value. zarr may replace this error by its own,

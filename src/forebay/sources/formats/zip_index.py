@@ -20,7 +20,7 @@ _UNSUPPORTED_METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}  # n
 class ArchiveFile(Protocol):
     """An archive that can be read at any offset."""
 
-    path: Any  # or URL, for error messages
+    path: Any  # path or URL, for error messages
     nbytes: int
 
     def read(self, start: int, nbytes: int) -> bytes: ...

@@ -70,7 +70,7 @@ class CachedSource(AbstractSource):
         used_rows: int,
         key: CheckedKey | None = None,
     ) -> None:
-        """`used_rows` counts the different rows that the pipeline uses. RAM needs no `key`."""
+        """`used_rows` counts the different rows that the pipeline uses. In RAM, `key` is None."""
         self._inner, self._store, self._transform, self._used_rows = inner, store, transform.apply, used_rows
         self._calls_user_code = calls_user_code = transform.calls_user_code
         self._key, self._is_key_checked, self._key_lock = key, False, threading.Lock()

@@ -39,9 +39,7 @@ from forebay.sources.row_cache.stored_rows import StoredRows
 __all__ = ["DiskRows", "DiskRowsLayout"]
 
 FORMAT = 1  # increase it if a decoder or transform of Forebay returns other values for the same arguments
-_PAGE_NBYTES = (
-    4096  # bytes; a field begins at a multiple of this: it shares no memory page, so Forebay can page-lock it
-)
+_PAGE_NBYTES = 4096  # each field begins at a multiple of it, so Forebay can page-lock the field without other data
 _CHECK = np.dtype("<u4")
 _MISSING = 0  # in KEY.checks, if a row is not stored; so a CRC-32 of 0 is stored as 1
 
@@ -80,7 +78,7 @@ class DiskRowsLayout:
 
 
 class DiskRows(StoredRows):
-    """Rows in the files of a cache folder. They stay when the process ends."""
+    """Rows in the files of a cache folder. The files stay when the process ends."""
 
     def __init__(self, layout: DiskRowsLayout, stop: int, capacity: int) -> None:
         """Store rows with numbers below `stop`, of which the pipeline uses `capacity` rows.

@@ -130,8 +130,8 @@ class _SkippedReader:
 class _FilteredReader(ReplayingReader):
     """Reads the rows of the inner reader that the filter keeps.
 
-    It never requests more rows from the inner reader than it still needs. So the inner reader's state never skips a row
-    that the filter keeps and that was not returned yet.
+    It never requests more rows from the inner reader than it still needs. So no row that the filter keeps is lost if a
+    feed resumes from the state of the inner reader.
     """
 
     def __init__(self, inner: StreamReader, row_filter: RowFilter, specs: Sequence[ArraySpec]) -> None:
