@@ -150,11 +150,11 @@ def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
     `programs` maps the name of each function to the HLO texts of its compiled modules. If kernels with the same name
     have different numbers of bytes, the result omits this name. It has the MAX_KERNELS names with the most bytes.
     """
-    found: dict[str, set[int]] = {}
+    sizes_by_name: dict[str, set[int]] = {}
     for text in (text for texts in programs.values() for text in texts):
         for name, nbytes in kernel_nbytes(text).items():
-            found.setdefault(name, set()).add(nbytes)
-    unique = {name: nbytes.pop() for name, nbytes in found.items() if len(nbytes) == 1}
+            sizes_by_name.setdefault(name, set()).add(nbytes)
+    unique = {name: nbytes.pop() for name, nbytes in sizes_by_name.items() if len(nbytes) == 1}
     return dict(sorted(unique.items(), key=lambda item: -item[1])[:MAX_KERNELS])
 
 
@@ -177,7 +177,9 @@ def kernel_nbytes(text: str) -> dict[str, int]:
 def _fusion_nbytes(fusion: Instruction, instructions: Computation, module: HloModule) -> int:
     match = _CALLS.search(fusion.attributes)
     body = module.computations.get(match[1], {}) if match else {}
-    parameters = {each.arguments.strip(): each for each in body.values() if each.opcode == "parameter"}
+    parameters = {
+        instruction.arguments.strip(): instruction for instruction in body.values() if instruction.opcode == "parameter"
+    }
     read = 0
     for position, name in enumerate(fusion.operands):
         operand_nbytes = instructions[name].nbytes if name in instructions else 0
@@ -188,10 +190,10 @@ def _fusion_nbytes(fusion: Instruction, instructions: Computation, module: HloMo
 
 def _read_nbytes(parameter: Instruction, body: Computation) -> int:
     """Return how many bytes of a parameter the body of a fusion reads."""
-    users = [each for each in body.values() if parameter.name in each.operands]
-    if any(_reads_all(each, parameter) for each in users):
+    users = [instruction for instruction in body.values() if parameter.name in instruction.operands]
+    if any(_reads_all(instruction, parameter) for instruction in users):
         return parameter.nbytes
-    return sum(each.nbytes for each in users if each.opcode in _SLICING)
+    return sum(instruction.nbytes for instruction in users if instruction.opcode in _SLICING)
 
 
 def _reads_all(user: Instruction, parameter: Instruction) -> bool:
@@ -200,7 +202,7 @@ def _reads_all(user: Instruction, parameter: Instruction) -> bool:
 
 
 def _written_nbytes(fusion: Instruction, body: Computation) -> int:
-    root = next((each for each in body.values() if each.is_root), None)
+    root = next((instruction for instruction in body.values() if instruction.is_root), None)
     if root is None or root.opcode != _UPDATE or len(root.operands) < 2 or root.operands[1] not in body:
         return fusion.nbytes
     return body[root.operands[1]].nbytes

@@ -61,12 +61,12 @@ class CallStacks:
         """
         stack: list[tuple[FrameType, int]] = []
         outermost = 0  # number of frames up to the outermost line of user code
-        found: FrameType | None = frame
-        while found is not None and len(stack) < MAX_SEARCHED:
-            line = self._lines.line_of_frame(found)
-            stack.append((found, line))
+        current: FrameType | None = frame
+        while current is not None and len(stack) < MAX_SEARCHED:
+            line = self._lines.line_of_frame(current)
+            stack.append((current, line))
             outermost = len(stack) if line >= 0 else outermost
-            found = found.f_back
+            current = current.f_back
         return stack[max(0, outermost - MAX_DEPTH) : outermost]
 
     def _index_of(self, caller: int, line: int, function: str = "") -> int:

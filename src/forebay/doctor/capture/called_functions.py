@@ -40,13 +40,13 @@ class CalledFunctions:
         and empty if the function is unknown.
         """
         library: list[FrameType] = []  # frames of libraries that the line has called, outermost last
-        found: FrameType | None = frame
-        while found is not None and len(library) < MAX_DEPTH:
-            line = self._lines.line_of_frame(found)
+        current: FrameType | None = frame
+        while current is not None and len(library) < MAX_DEPTH:
+            line = self._lines.line_of_frame(current)
             if line >= 0:
-                return line, self._name_of_library(library) if library else self.name_of_instruction(found)
-            library.append(found)
-            found = found.f_back
+                return line, self._name_of_library(library) if library else self.name_of_instruction(current)
+            library.append(current)
+            current = current.f_back
         return -1, ""
 
     def _name_of_library(self, frames: list[FrameType]) -> str:

@@ -47,7 +47,8 @@ def _count(name: str, module: HloModule, known: dict[str, int]) -> int:
         known[name] = 0  # ends the recursion if a damaged text calls itself
         instructions = module.computations.get(name, {})
         known[name] = sum(
-            _count_product(each, instructions) + _count_called(each, module, known) for each in instructions.values()
+            _count_product(instruction, instructions) + _count_called(instruction, module, known)
+            for instruction in instructions.values()
         )
     return known[name]
 

@@ -37,7 +37,7 @@ class LoopSite:
     count_at_start: int = 0  # events before the warm-up
     warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
     warm_count: int = 0  # events until `warm_at`
-    sample_until: int = 0  # until then the detector profiles the site, even with fewer than `StepDetector.steps` events
+    sample_until: int = 0  # the sample ends at this time, even with fewer than `StepDetector.steps` events
     second: int = 0  # time of the second event; the step before it may still compile functions
 
     def is_alive(self, now: int, min_count: int = MIN_COUNT) -> bool:
@@ -66,7 +66,7 @@ class LoopSite:
             self.sample_until += excluded if self.sample_until else 0
 
     def takes_long(self, events: int, seconds: float, now: int) -> bool:
-        """Whether the warm-up has `events` events, and the first event came `seconds` ago."""
+        """Whether the warm-up has `events` events, and the first event is `seconds` old."""
         return self.count - self.count_at_start >= events and now - self.first >= seconds * 1e9
 
 

@@ -22,7 +22,7 @@ __all__ = ["BusyCoreMeter", "descendant_cpu_seconds", "process_facts"]
 
 INTERVAL_NS = 100_000_000  # least time between two readings of a BusyCoreMeter; a reading takes about 50 us
 MAX_READINGS = 2000  # per run; these readings cover at least 200 seconds
-MIN_SECONDS = 0.5  # shorter profiled steps are not measured: the system counts CPU time in units of 10 ms
+MIN_SECONDS = 0.5  # least time of all profiled steps: the system counts CPU time in units of 10 ms
 # Positions of fields in `/proc/PID/stat`, counted after the name of the process, which may contain spaces.
 _PARENT, _FIRST_TIME, _FIRST_CHILD_TIME, _END_OF_TIMES = 1, 11, 13, 15
 # Environment variables that configure the frameworks.
@@ -141,15 +141,15 @@ def descendant_cpu_seconds(process: int | None = None, folder: Path = Path("/pro
     children: dict[int, list[int]] = defaultdict(list)
     try:
         for entry in folder.iterdir():
-            if entry.name.isdigit() and (found := _stat_fields(entry / "stat")):
-                fields[int(entry.name)] = found
-                children[int(found[_PARENT])].append(int(entry.name))
+            if entry.name.isdigit() and (stat_fields := _stat_fields(entry / "stat")):
+                fields[int(entry.name)] = stat_fields
+                children[int(stat_fields[_PARENT])].append(int(entry.name))
         ticks = _add_ticks(fields[process][_FIRST_CHILD_TIME:_END_OF_TIMES])  # of children that have ended
-        waiting = list(children[process])
-        while waiting:
-            child = waiting.pop()
+        pending = list(children[process])
+        while pending:
+            child = pending.pop()
             ticks += _add_ticks(fields[child][_FIRST_TIME:_END_OF_TIMES])
-            waiting += children[child]
+            pending += children[child]
         return ticks / os.sysconf("SC_CLK_TCK")
     except (AttributeError, IndexError, KeyError, OSError, ValueError):
         return None

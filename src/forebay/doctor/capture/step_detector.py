@@ -265,12 +265,12 @@ class StepDetector:
         After a training that was too short for all steps, a script may use its model in another loop. The window must
         then have the steps of the training.
         """
-        found = [
+        trainings = [
             (loop_site.count - loop_site.count_at_start - self.warm_up, site)
             for site, loop_site in self._sites.items()
             if not loop_site.priority and loop_site.warm_at
         ]
-        steps, site = max(found, default=(0, None))
+        steps, site = max(trainings, default=(0, None))
         return site if steps >= self.early_steps else None
 
     def _use_training(self) -> None:

@@ -39,10 +39,10 @@ def record_tools(ledger: Ledger, start: int) -> None:
 def active_tools() -> frozenset[DebugSetting]:
     """Return the tools that trace or profile the current thread."""
     profile = sys.getprofile()
-    found = {DebugSetting.TRACE} if sys.gettrace() is not None or _has_monitor() else set()
+    tools = {DebugSetting.TRACE} if sys.gettrace() is not None or _has_monitor() else set()
     if profile is not None and type(profile).__module__ not in _OWN_HOOKS:
-        found.add(DebugSetting.PROFILE)
-    return frozenset(found)
+        tools.add(DebugSetting.PROFILE)
+    return frozenset(tools)
 
 
 def _has_monitor() -> bool:

@@ -81,8 +81,8 @@ class SettingSpans:
         `line` is the index of the line that switches the setting; None: the innermost line of the script on the stack.
         """
         if is_on and setting not in self._open and self._ledger.is_on:
-            found = self._ledger.lines.current_line() if line is None else line
-            self._open[setting] = found, perf_counter_ns()
+            line_index = self._ledger.lines.current_line() if line is None else line
+            self._open[setting] = line_index, perf_counter_ns()
         elif is_on is False:
             self._close(setting)
 

@@ -81,7 +81,7 @@ def _with_ancestors(dataset: Any) -> Iterator[Any]:
     """Yield a dataset and all datasets from which it is made, nearest first."""
     pending, visited_count = [dataset], 0
     while pending and visited_count < MAX_DATASETS:
-        nearest = pending.pop(0)
-        yield nearest
-        pending += nearest._inputs()
+        stage = pending.pop(0)
+        yield stage
+        pending += stage._inputs()
         visited_count += 1

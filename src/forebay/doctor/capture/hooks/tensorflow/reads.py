@@ -82,7 +82,7 @@ def _tensors_of(args: tuple[Any, ...]) -> list[Any]:
     if type(first) is EagerTensor:
         return [first]
     if type(first) in (list, tuple) and first and type(first[0]) is EagerTensor:
-        return [each for each in first if type(each) is EagerTensor]
+        return [item for item in first if type(item) is EagerTensor]
     return []
 
 

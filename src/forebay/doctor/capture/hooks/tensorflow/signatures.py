@@ -27,7 +27,7 @@ def retrace_reason(function_type: Any, earlier_types: Iterable[Any]) -> str:
     if not earlier_leaves:
         return "first"
     leaves = tuple(_leaves_of(function_type))
-    differences = min((list(_differences(leaves, others)) for others in earlier_leaves), key=len)
+    differences = min((list(_differences(leaves, earlier)) for earlier in earlier_leaves), key=len)
     return next((reason for reason in _REASONS if reason in differences), "")
 
 
@@ -51,20 +51,20 @@ def _flatten(nested_type: Any) -> Iterator[Any]:
         yield nested_type
 
 
-def _differences(leaves: tuple[Any, ...], others: tuple[Any, ...]) -> Iterator[str]:
+def _differences(leaves: tuple[Any, ...], earlier: tuple[Any, ...]) -> Iterator[str]:
     """Yield the reason for each difference between two signatures.
 
     A different number of arguments counts as "value".
     """
-    if len(leaves) != len(others):
+    if len(leaves) != len(earlier):
         yield "value"
-    for leaf, other in zip(leaves, others, strict=False):
-        if leaf == other:
+    for leaf, earlier_leaf in zip(leaves, earlier, strict=False):
+        if leaf == earlier_leaf:
             continue
-        if not isinstance(leaf, tensors.TensorSpec) or not isinstance(other, tensors.TensorSpec):
+        if not isinstance(leaf, tensors.TensorSpec) or not isinstance(earlier_leaf, tensors.TensorSpec):
             yield "value"
         else:
-            yield "dtype" if leaf.dtype != other.dtype else "shape"
+            yield "dtype" if leaf.dtype != earlier_leaf.dtype else "shape"
 
 
 def _format_parameter(parameter: Any) -> str:

@@ -126,8 +126,10 @@ def _may_be_random(dataset: Any) -> bool:
         if "transform" in attribute
         for part in _parts_of(value)
     ]
-    names += [name for each in transforms for name in _names_of(each)]
-    is_known = all(hasattr(each, "__code__") or type(each).__name__ in _SAME_IN_EVERY_EPOCH for each in transforms)
+    names += [name for transform in transforms for name in _names_of(transform)]
+    is_known = all(
+        hasattr(transform, "__code__") or type(transform).__name__ in _SAME_IN_EVERY_EPOCH for transform in transforms
+    )
     return not is_known or any(part in name.lower() for name in names for part in _RANDOM_NAMES)
 
 
@@ -136,14 +138,14 @@ def _generators_of(dataset: Any) -> Iterator[str]:
 
     Each worker process gets a copy of these generators, so all workers draw the same numbers.
     """
-    waiting = [("", dataset)]
-    for path, owner in waiting:  # the list grows while it is read
+    pending = [("", dataset)]
+    for path, owner in pending:  # the list grows while it is read
         for name, value in _parts_with_names(owner):
             kind = next((kind for base, kind in _GENERATORS.items() if isinstance(value, base)), "")
             if kind:
                 yield f"{path}{name}: {kind}"
-            elif _may_hold_generators(name, value) and len(waiting) < MAX_NESTED_DATASETS:
-                waiting.append((f"{path}{name}.", value))
+            elif _may_hold_generators(name, value) and len(pending) < MAX_NESTED_DATASETS:
+                pending.append((f"{path}{name}.", value))
 
 
 def _parts_with_names(owner: Any) -> Iterator[tuple[str, Any]]:
@@ -265,8 +267,8 @@ class _FetchHook(TorchHook):
         If there is none, return the index of the line of the script that requested the batch.
         """
         lines = self._hooks.ledger.lines
-        found = (lines.line_of_function(function) for function in functions)
-        line = next((line for line in found if line >= 0), None)
+        user_lines = (lines.line_of_function(function) for function in functions)
+        line = next((line for line in user_lines if line >= 0), None)
         return lines.current_line() if line is None else line
 
 
@@ -275,14 +277,14 @@ def _nested_datasets(dataset: Any) -> Iterator[Any]:
 
     Only lists and tuples of datasets are followed: iterating over anything else may change the state of the script.
     """
-    waiting = [dataset]
+    pending = [dataset]
     for _ in range(MAX_NESTED_DATASETS):
-        if not waiting:
+        if not pending:
             return
-        yield (found := waiting.pop(0))
-        inner = getattr(found, "dataset", None)
-        several = getattr(found, "datasets", None)
-        waiting += [inner] if inner is not None else several if isinstance(several, list | tuple) else []
+        yield (nested := pending.pop(0))
+        inner = getattr(nested, "dataset", None)
+        inner_datasets = getattr(nested, "datasets", None)
+        pending += [inner] if inner is not None else inner_datasets if isinstance(inner_datasets, list | tuple) else []
 
 
 def _row_function(dataset: Any) -> Any:

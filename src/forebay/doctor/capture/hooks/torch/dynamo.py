@@ -84,9 +84,10 @@ def _reason_of_break(file: str, number: int) -> str:
 
     Return only the first line of PyTorch's text, because its other lines may contain data of the user.
     """
-    for found in reversed(getattr(output_graph, "graph_break_reasons", ())):
-        if found.user_stack and (found.user_stack[-1].filename, found.user_stack[-1].lineno) == (file, number):
-            return str(found.reason).partition("\n")[0][:MAX_REASON_LENGTH]
+    for graph_break in reversed(getattr(output_graph, "graph_break_reasons", ())):
+        stack = graph_break.user_stack
+        if stack and (stack[-1].filename, stack[-1].lineno) == (file, number):
+            return str(graph_break.reason).partition("\n")[0][:MAX_REASON_LENGTH]
     return ""
 
 

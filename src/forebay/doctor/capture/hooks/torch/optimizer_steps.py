@@ -85,7 +85,9 @@ def _settings_of(optimizer: Any) -> dict[str, Any]:
     owner = type(optimizer)
     is_of_torch = owner.__module__.startswith("torch.optim.")
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    filters = [each for each, _ in zip(parameters, range(MAX_PARAMETERS), strict=False) if each.dim() == 4]
+    filters = [
+        parameter for parameter, _ in zip(parameters, range(MAX_PARAMETERS), strict=False) if parameter.dim() == 4
+    ]
     return {
         "optimizer": owner.__name__ if is_of_torch else f"{owner.__module__}.{owner.__name__}",
         "fused": any(bool(group.get("fused")) for group in optimizer.param_groups),
