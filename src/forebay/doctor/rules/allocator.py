@@ -162,7 +162,7 @@ def _cure(title: str, code: str, seconds: float, removes_all: bool) -> Cure:
     if not seconds:
         return Cure(title, code, basis="The time of the retries was not recorded")
     shares = (1.0,) if removes_all else (1.0, MIN_SAVED_SHARE)
-    basis = "The calls that allocate and free memory are removed" + ("" if removes_all else ", or half of them")
+    basis = "The cure removes the calls that allocate and free memory" + ("" if removes_all else ", or half of them")
     return Cure(title, code, basis=basis, changes=tuple(remove_cuda_calls(seconds * share) for share in shares))
 
 

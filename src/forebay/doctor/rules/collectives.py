@@ -24,7 +24,7 @@ __all__ = ["examine"]
 
 MODERATE = 0.03  # share of a step that collectives take without overlap; the rule does not report a smaller share
 SEVERE = 0.15  # share of a step; the evidence calls collectives without overlap severe from this share on
-BASIS = "at most all of this time, if the collectives overlap computation; the wait for a slower rank remains"
+BASIS = "at best, computation hides all of this time; the wait for a slower rank remains"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

@@ -96,7 +96,7 @@ def _evidence(view: CaptureView, drift: Drift, growing: GrowingLine, line: Line)
 
 
 def _cures(view: CaptureView, growing: GrowingLine, line: Line, seconds: float) -> Iterator[Cure]:
-    basis = "the mean step time of the run, less the time of its first steps, which do the work without its growth"
+    basis = "the cure removes the growth, so that all steps of the run take as long as its first steps"
     for title, code in _advice(growing.function, source_text(line, "...")):
         yield Cure(title, code, basis=basis, changes=shorten_run(view, seconds))
 

@@ -64,7 +64,7 @@ def eager_finding(view: RuleView, setting: str, line: Line | None) -> Finding:
     sites = view.sites_for("settings", EventKind.OPS)
     count = sum(map(operations_per_step, sites))
     least, seconds = calling_seconds(view, sites) if sites else (0.0, _python_seconds(view))
-    basis = "at most the time in compiled calls and outside of recorded events"
+    basis = "the cure saves at most the time in compiled calls and outside of recorded events"
     if sites:
         basis = f"{count:.0f} calls become one"
     fitted = fit_keras_compile(view) if setting == DebugSetting.MODEL_EAGER else ""

@@ -33,7 +33,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
         cost = cost_of(view, site.events)
         total, free = format_nbytes(_data_nbytes(view, site)), format_nbytes(_free_nbytes(view, site))
         framework, changes = feed_framework(view, site.api), upload_cure_changes.keep_on_device(view, site)
-        basis = "the uploads after the first epoch are removed; selecting rows on the device takes part of that time"
+        basis = "the cure removes uploads after the first epoch; selecting rows on the device takes part of their time"
         upload = f'everything = fb.upload_once(x, to="{array_framework(view, site.api)}")   # rows: everything[indices]'
         code = fit_keep_on_device(view, site) or f"import forebay as fb\n{upload}"
         yield Finding(

@@ -40,7 +40,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         title=f"torch.compile splits the step at {format_count(len(lines), 'graph break')}",
         line=next((line for line in named if line is not None), None),
         seconds=0.0,
-        cures=(Cure("keep the step in one graph", _CODE, basis="the recorded steps do not show what this saves"),),
+        cures=(Cure("keep the step in one graph", _CODE, basis="the recorded steps do not show what this cure saves"),),
         evidence=(
             f"Graph breaks: {_name_breaks(view, named, breaks)}.",
             "Kernels on both sides of a break are not fused, and Python runs between the graphs.",

@@ -98,7 +98,7 @@ def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: 
     cure = Cure(
         avoidable.cure,
         code,
-        basis="the sampled time of the calls; with the cure, few or no steps make them",
+        basis="the cure saves the sampled time of the calls, because few or no steps make them",
         changes=remove_work(view, sum(_seconds_of(each, avoidable) for each in cured)),
     )
     share = format_percent(seconds / view.step_seconds)
@@ -170,7 +170,7 @@ def _work_finding(view: CaptureView, host_line: HostLine) -> Finding:
     cure = Cure(
         "do this before the loop, or prefetch it in worker processes",
         'feed = fb.from_source(rows).map(prepare, where="process").batch(...).feed(...)   # prepare(row) does the work',
-        basis="the sampled time of the line; there is no gain if every step needs the result of the previous step",
+        basis="the cure saves the sampled time of the line, unless a step needs the result of the previous step",
         changes=remove_work(view, seconds, least=0.0),
     )
     title = f"One line of the loop runs {what} for {share} of the time"

@@ -17,7 +17,7 @@ from forebay.doctor.rules.wording import frequency, nbytes_per_call
 __all__ = ["LARGE_NBYTES", "examine", "recognises"]
 
 LARGE_NBYTES = 1 << 20  # bytes per call; the rule does not report smaller read-backs
-BASIS = "the copy to the host is removed, but not the wait for the computation on the device"
+BASIS = "the cure removes the copy to the host, but not the wait for the computation on the device"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:

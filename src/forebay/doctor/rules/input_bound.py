@@ -158,7 +158,7 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
     worker processes. For any other slow stage, `explain()` shows what the feed measured.
     """
     if stage.name != "map" and not count_workers(site):
-        basis = "the feed has measured each of its stages; at most the whole wait is saved"
+        basis = "the feed has measured each of its stages; the cure saves at most the whole wait"
         yield Cure("let the feed show its slowest stage", "print(feed.explain())", basis, hide_waits(view, site))
         return
     where = "ray" if count_workers(site) else "process"
@@ -166,7 +166,7 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
     code += _GUARD_COMMENT if where == "process" else ""
     code = fit_line(view, site.line, lambda script, number: map_elsewhere(script, where)) or code
     if where == "ray":
-        basis = "the worker processes are busy, so other machines must help; at most the whole wait is saved"
+        basis = "the worker processes are busy, so other machines must help; the cure saves at most the whole wait"
         yield Cure("run the map on more machines", code, basis, hide_waits(view, site))
         return
     yield _workers_cure(view, site, wait, "run the map in worker processes", code)
@@ -188,7 +188,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
         if "from_batches(" in code:  # the script shows no arrays, and a feed of the same loader has fewer producers
             code = "" if takes_workers else array_feed_code(view, framework)
         if code:
-            basis = "the read speed was not measured; at most the whole wait is saved"
+            basis = "the read speed was not measured; the cure saves at most the whole wait"
             yield Cure(title, code, basis, hide_waits(view, site))
         return
     prefetch = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
@@ -230,7 +230,7 @@ def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iter
     once = format_seconds(cost_of(view, site.events) / (site.per_step or 1) * batches_of_epoch(view, site))
     comment = f"# makes all rows once, which takes about {once}; they must be equal in every epoch"
     if code := fit_feed_of_all_rows(view, framework, site, comment):
-        basis = f"a feed takes the rows from arrays, which takes about {once} first; it pays from the second epoch on"
+        basis = f"a feed takes the rows from arrays; making them takes about {once} and pays from the second epoch on"
         yield Cure(STORED_ROWS_CURE, code, basis, feed_from_memory(view, site))
 
 
@@ -297,7 +297,7 @@ def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, co
     """Return a cure in which worker processes or threads make batches during the step."""
     cores = worker_count(view, site, wait)
     make = "makes" if cores == 1 else "make"
-    basis = f"{format_count(cores, 'core')} {make} batches during the step; less gain if the cores are busy"
+    basis = f"{format_count(cores, 'core')} {make} batches during the step; the gain is smaller if the cores are busy"
     return Cure(title, code, basis, prefetch_input(view, site, producer_seconds(view, site, wait)))
 
 
@@ -312,7 +312,7 @@ def _whole_batches_cure(view: CaptureView, site: CallSite, framework: str) -> Cu
     generator = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
     code = f'import forebay as fb\n{generator}\nfeed = fb.from_batches(batches).feed("{framework}")   # prefetched'
     code = _rows_code(view, site, framework, in_batches=True) or code
-    basis = "a thread makes batches during the step; at most the whole wait is saved, if a batch takes as long as a row"
+    basis = "a thread makes batches during the step; at best, a batch takes as long as a row, and the loop never waits"
     return Cure("make whole batches, and prefetch them", code, basis, hide_waits(view, site))
 
 
@@ -329,7 +329,7 @@ def _generator_cure(view: CaptureView, site: CallSite, framework: str) -> Cure:
     """Return the cure that lets a feed call the generator."""
     code = f'import forebay as fb\nfeed = fb.from_generator(make).batch({batch_rows(site)}).feed("{framework}")'
     code = _rows_code(view, site, framework, in_batches=False) or code
-    basis = "the loader's overhead per row is removed, the time of the generator remains"
+    basis = "the cure removes the loader's overhead per row; the time of the generator remains"
     return Cure("let a feed call the same generator", code, basis, hide_waits(view, site))
 
 

@@ -85,7 +85,7 @@ def input_cures(view: CaptureView, pause: Pause, kind: AvoidableCall, seconds: f
     row = _row_line(view)
     where = f" {row.function} ({location(view, row, '')})" if row is not None else " the code of a row"
     code = f"# find the rows that take long in{where}: measure each call with time.perf_counter()"
-    basis = "how much faster these rows can be was not measured; at most, their additional time is saved"
+    basis = "how much faster these rows can be was not measured; the cure saves at most their additional time"
     yield Cure(kind.cure, code, basis, (*shorten_run(view, seconds), unchanged))
 
 

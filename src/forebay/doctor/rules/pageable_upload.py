@@ -21,7 +21,7 @@ __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises"]
 
 MIN_NBYTES = 1 << 20  # bytes per call; the rule does not report smaller uploads
 PAGEABLE_BYTES_PER_SECOND = 8e9  # the largest speed of uploads from pageable memory, with 16 PCIe lanes
-PINNING_BASIS = "the CPU copy is removed, and the upload may overlap computation"
+PINNING_BASIS = "the cure removes the CPU copy, and the upload may overlap computation"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:

@@ -194,7 +194,7 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
         yield Cure(
             "save in a background thread",
             _fitted_background(view, reported) or _background_code(view, reported, text),
-            basis=f"only copying the state remains in the loop; it is assumed to take 1/{LESS_OFTEN} of the extra time",
+            basis=f"only a copy of the state remains in the loop, and takes an estimated 1/{LESS_OFTEN} of the extra time",
             changes=shorten_run(view, rarer),
         )
     if kind in (RESTART, SLOW_BATCHES):

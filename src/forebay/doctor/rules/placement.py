@@ -102,10 +102,10 @@ def _shorten_device(device: str) -> str:
 
 
 _MEASURED_BASIS = (
-    "the measured time of the moves, not of the operation. Part of it may be a wait for the device, which the cure "
-    "does not remove"
+    "the cure removes the measured time of the moves, not that of the operation. A part of it may be a wait for the "
+    "device, which remains"
 )
-_ESTIMATE_BASIS = "an estimate from the number of bytes and moves, because moves inside a graph cannot be measured"
+_ESTIMATE_BASIS = "the time of moves inside a graph cannot be measured, so it is estimated from their number and bytes"
 _CODE = {
     "tensorflow": 'with tf.device("/GPU:0"): ...   # tf.debugging.set_log_device_placement(True) shows operations '
     "without a GPU kernel, often operations on int32 or strings",

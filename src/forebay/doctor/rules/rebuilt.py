@@ -143,7 +143,7 @@ def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[C
             Cure(
                 "use the methods for one batch, which need no pipeline",
                 "\n".join(fitted) if takes_arrays and all(fitted) else _ON_BATCH_CODE,
-                "no pipeline is built; at worst, compiled functions and uploads take as long as now",
+                "Keras then builds no pipeline; at worst, compiled functions and uploads take as long as now",
                 call_on_batches(view, sites, python, sum(map(_keras_calls_per_step, calls))),
             ),
         ),

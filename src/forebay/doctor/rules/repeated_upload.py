@@ -72,7 +72,7 @@ def _count_distinct(site: CallSite) -> int:
 
 
 def _cures(view: CaptureView, site: CallSite) -> Iterator[Cure]:
-    basis = "the uploads are removed, except the first"
+    basis = "the cure removes all uploads except the first"
     changes = remove_uploads(view, site, len(_repeated_uploads(site)) / len(site.events))
     yield Cure("convert it before the loop", _conversion_code(view, site), basis, changes)
     if is_python_data(site) or site.api == SESSION:

@@ -45,7 +45,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
         name, count = most_frequent_function(site)
         because = f", because {_REASONS[reason]}" if reason in _REASONS else ""
         times = f"{count} times in {site.steps} steps"
-        basis = "the function is compiled once; one function for all arguments may be slower"
+        basis = "the framework compiles the function once; one function for all arguments may be slower"
         known_reason = reason if reason in _CURE_TITLES else "shape"
         framework = framework_of(view, site.api)
         code = _fitted_code(view, site, framework, reason)

@@ -37,7 +37,7 @@ MAX_STACKS_FACTOR = 1.5  # of the sampled time of formatting
 MAX_CHECKED_SHARE = 0.55  # of the backward pass
 _NOT_MEASURED = "The recorded steps do not show what this costs. Run with --verify to measure it."
 MEASURE_HINT = "; run with --verify to measure what this saves"  # at the end of the title of a cure
-_NO_BASIS = "the recorded steps do not show what this saves"
+_NO_BASIS = "the recorded steps do not show what this cure saves"
 _NOT_EMULATED = "The recorded steps do not show what this costs. Change it and compare the step times."
 # Kinds of actions in which the host waits for compiled functions, and so for their callbacks.
 _WAITING_KINDS = ("run", "download", "sync")
@@ -93,8 +93,8 @@ def _setting_finding(view: CaptureView, setting: str, span: SettingSpan) -> Find
     if seconds >= MIN_VISIBLE_SHARE * view.step_seconds:
         most = _most_anomaly_seconds(view, seconds)
         basis = (
-            "at least the sampled time in which PyTorch formats stacks; at most also the time in which it stores them, "
-            "and the checks of gradients. --verify measures this cure"
+            "the cure saves at least the sampled time in which PyTorch formats stacks, and at most also the time in "
+            "which it stores stacks and checks gradients. --verify measures this cure"
         )
         cure = Cure("switch it off", code, basis=basis, changes=remove_work(view, most, least=seconds))
         cost = (
@@ -171,7 +171,7 @@ def _callback_finding(view: CaptureView, site: CallSite) -> Finding:
     if seconds < MIN_VISIBLE_SHARE * view.step_seconds:
         cure = Cure(f"{action}{MEASURE_HINT}", code, basis=_NO_BASIS)
         return Finding(RULE, title, site.line, 0.0, (cure,), (_NOT_MEASURED,))
-    basis = "the measured time of the Python code; handing over its arguments takes more time"
+    basis = "the cure saves the measured time of the Python code; handing over its arguments takes more time"
     cure = Cure(action, code, basis=basis, changes=remove_work(view, seconds, kinds=_WAITING_KINDS))
     evidence = f"Compiled code waits for this Python code, {format_seconds(seconds)} per step."
     share = format_percent(seconds / view.step_seconds)

@@ -46,7 +46,7 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
     batch_size = rows * GROWTH_FACTOR or f"{GROWTH_FACTOR} * batch_size"
     row_count = f"{format_count(rows, 'row')}, " if rows else ""
     share = format_percent(fixed / view.step_seconds)
-    basis = f"fixed costs are shared by {GROWTH_FACTOR} times as many rows; part of this time may be computation"
+    basis = f"{GROWTH_FACTOR} times as many rows share the fixed costs; part of this time may be computation"
     code = f"batch_size = {batch_size}   # also adapt the learning rate"
     code = _fitted_code(view, rows) or code
     cure = Cure(f"use a batch {GROWTH_FACTOR} times as large", code, basis, enlarge_batch(view, GROWTH_FACTOR))

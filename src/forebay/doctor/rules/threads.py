@@ -59,8 +59,8 @@ def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
             Cure(
                 "use one thread per worker, and no more workers than cores",
                 f"OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 python train.py   # num_workers={min(workers, cores)}",
-                basis=f"at most {threads - cores}/{threads} of the wait, because {threads - cores} threads have no "
-                "core of their own; the cost of too many threads was not measured",
+                basis=f"the cure saves at most {threads - cores}/{threads} of the wait, because {threads - cores} "
+                "threads have no core of their own; the cost of too many threads was not measured",
                 changes=shorten_input(view, cores / threads),
             ),
         ),
@@ -77,7 +77,7 @@ def _blocking_finding(view: CaptureView) -> Finding:
     If host and device work in parallel, a step still takes at least half of its present time.
     """
     most = view.step_seconds / 2
-    basis = "at most half of a step, because host and device then work in parallel"
+    basis = "the cure saves at most half of a step, because host and device then work in parallel"
     code = "unset CUDA_LAUNCH_BLOCKING   # this setting is for debugging"
     cure = Cure("launch without waiting", code, basis, launch_without_waiting(view))
     title = "CUDA_LAUNCH_BLOCKING=1 makes every launch wait for the device, which costs up to half of a step"

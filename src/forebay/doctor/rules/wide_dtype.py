@@ -58,13 +58,13 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
         Cure(
             CONVERT_ONCE,
             narrow_code,
-            f"fewer bytes are uploaded{not_counted}",
+            f"the loop uploads fewer bytes{not_counted}",
             narrow_dtype(view, site, share),
         ),
         Cure(
             "let a feed prefetch the converted array",
             fed_code,
-            f"fewer bytes are uploaded, during the rest of the step{not_counted}",
+            f"the feed uploads fewer bytes, during the rest of the step{not_counted}",
             narrow_and_prefetch(view, site, share),
         ),
     )

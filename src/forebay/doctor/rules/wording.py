@@ -129,5 +129,5 @@ def keep_on_device_cure(view: CaptureView, site: CallSite) -> Cure:
     code = f"import forebay as fb\n{upload}\nbatch = everything[indices]   # in the loop: only the indices are uploaded"
     code = fit_keep_on_device(view, site) or code
     title = "if all data fits, keep it on the device"
-    basis = "the device selects the rows, and only their indices are uploaded"
+    basis = "the device selects the rows, and the loop uploads only their indices"
     return Cure(title, code, basis, upload_cure_changes.keep_on_device(view, site))
