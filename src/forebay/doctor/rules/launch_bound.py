@@ -24,7 +24,7 @@ from forebay.doctor.rules.precedence import RuleView
 
 __all__ = ["examine"]
 
-MIN_REPORTED_SHARE = 0.15  # of a step
+MIN_REPORTED_SHARE = 0.15  # share of a step that launches take, as in XProf
 MIN_LAUNCHES = 50  # per step; the rule does not report fewer
 MAX_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a longer kernel hides the next launch
 
@@ -32,7 +32,7 @@ MAX_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a longer k
 def examine(view: RuleView) -> Iterator[Finding]:
     """Yield a finding if launches of short operations take a reportable share of a step.
 
-    If `settings`, `tiny_ops`, `eager` or `keras_steps` reports the operations, that rule explains the same time.
+    If `settings`, `tiny_ops`, `eager` or `keras_steps` reports the operations, that rule already explains their time.
     """
     device_view = view.device
     if (
@@ -75,11 +75,12 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
 
 
 def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure]:
-    """Yield the cures. With PyTorch's compiler, launches remain: those of the optimizer and of compiled code.
+    """Yield the cures.
 
-    A loop of PyTorch that calls a compiled function is not compiled again.
+    PyTorch's compiler leaves the launches of the optimizer and of the compiled code. If a loop of PyTorch already calls
+    a compiled function, the rule does not offer the compiler.
     """
-    basis = "separate launches are removed, and so is the Python code between them"
+    basis = "the cure removes separate launches and the Python code between them"
     changes = compile_step(view, framework, CallingTime(launching, launching))
     if framework != "torch":
         yield Cure("launch the step as one graph", _code(view, framework), basis, changes)
@@ -87,7 +88,7 @@ def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure
     yield Cure("launch the step as one graph", _CUDA_GRAPH_CODE, basis, changes)
     # The compiler runs sparse operations one by one.
     if not _is_sparse(view) and _run_line(view) is None:
-        compiled = "the compiler fuses and records operations; the optimizer and the calls of the model remain"
+        compiled = "the compiler fuses operations; launches of the optimizer and calls of the model remain"
         yield Cure("compile the model", _code(view, framework), compiled, compile_model(view))
 
 
@@ -97,7 +98,7 @@ def _is_sparse(view: CaptureView) -> bool:
 
 
 def _code(view: CaptureView, framework: str) -> str:
-    """Return code that launches the step as one graph, in the script's own terms if it fits."""
+    """Return code that launches the step as one graph: an edit, else an example."""
     if any(event.api == "Model.compile" for event in view.events_of(EventKind.BUILD)):
         return _keras_code(view)
     if framework == "tensorflow":
@@ -108,22 +109,22 @@ def _code(view: CaptureView, framework: str) -> str:
 
 
 def _keras_code(view: CaptureView) -> str:
-    """Return other arguments of `model.compile`. Keras compiles with XLA by default, if the model allows it."""
+    """Return `model.compile` with XLA or, if Keras already uses XLA, with more steps per call.
+
+    By default, Keras compiles with XLA if the model allows it.
+    """
     if keras_setting(view, "jit_compile") is False:
         return fit_keras_compile(view, jit_compile="True") or "model.compile(..., jit_compile=True)"
     return fit_more_steps(view)
 
 
 def _run_line(view: CaptureView) -> Line | None:
-    """Return the line that calls the compiled function of a step."""
+    """Return the line that calls the compiled function of a step; None without one."""
     return next((site.line for site in view.sites_of(EventKind.RUN) if site.in_loop), None)
 
 
 def _step_line(view: CaptureView) -> Line | None:
-    """Return the line that marks the end of a step.
-
-    The launches come from many lines of the step.
-    """
+    """Return the line that marks the end of a step, because many lines launch operations."""
     return view.line(view.steps.anchor[2]) if view.steps else None
 
 

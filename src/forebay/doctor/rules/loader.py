@@ -1,4 +1,4 @@
-"""The rule for data loaders with bad settings: workers, pinning, prefetch or shuffle buffer."""
+"""The rule for loaders with bad settings: workers, page-locked memory, prefetch or shuffle buffer."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ from forebay.doctor.rules.wording import batch_rows, feed_code, location, nbytes
 
 __all__ = ["examine", "recognises"]
 
-BUFFER_SHARE = 0.25  # of the host memory; the rule reports shuffle buffers that take more
+BUFFER_SHARE = 0.25  # share of the host memory; the rule warns about shuffle buffers that take more
 _WHOLE_STREAM = (
     "The dataset is a stream: each worker process would yield all of its rows. If its code divides the rows by "
     "torch.utils.data.get_worker_info(), worker processes can make the batches."
@@ -55,7 +55,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site, and one per large shuffle buffer."""
+    """Yield one finding per call site of this rule, and one per large shuffle buffer."""
     for site in view.sites_for("loader", EventKind.INPUT):
         yield _prefetch_finding(view, site) if _has_no_prefetch(site) else _workers_finding(view, site)
     for site in view.sites_for("loader", EventKind.UPLOAD):
@@ -64,13 +64,13 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _has_no_workers(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loader has no workers, and Python code of the user is the slow stage."""
+    """Whether a loader has no workers, and its slow stage is the user's Python code."""
     known = [workers for workers in site.values("workers") if workers is not None]
     return bool(known) and not any(known) and find_slow_stage(view, site).is_python
 
 
 def _has_no_prefetch(site: CallSite) -> bool:
-    """Whether the site reads a tf.data pipeline without prefetch."""
+    """Whether a call site reads a tf.data pipeline without prefetch."""
     known = [prefetch for prefetch in site.values("prefetch") if prefetch is not None]
     return "tf.data" in site.values("loader") and bool(known) and not any(known)
 
@@ -80,13 +80,16 @@ def _is_non_blocking(site: CallSite) -> bool:
 
 
 def _loads_unpinned(view: CaptureView) -> bool:
-    """Whether the script uses DataLoader, and always without `pin_memory`."""
+    """Whether the script uses DataLoaders, and all of them lack `pin_memory`."""
     settings = _pin_settings(view)
     return bool(settings) and not any(settings)
 
 
 def _loads_pinned(view: CaptureView) -> bool:
-    """Whether a DataLoader of the script has `pin_memory`. Then its batches are not the pageable data of an upload."""
+    """Whether a DataLoader of the script has `pin_memory`.
+
+    Its batches are then page-locked, so a pageable upload has other data.
+    """
     return any(_pin_settings(view))
 
 
@@ -153,7 +156,7 @@ def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
 
 
 def _whole_batch_cures(view: CaptureView, site: CallSite) -> Iterator[Cure]:
-    """Yield the cure for a map before `batch`, unless the script shows that its function needs single rows."""
+    """Yield the cure that maps whole batches, unless the mapped function seems to need rows."""
     rows = batch_rows(site)
     if not site.values("row_map") or rows in ("1", 1):
         return
@@ -194,7 +197,7 @@ def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
 
 
 def _pinning_code(view: CaptureView, site: CallSite) -> str:
-    """Return code that lets the loader of the script page-lock its batches, and copies them without a wait."""
+    """Return edits, as text, that page-lock the loader's batches and copy without a wait."""
     loader = next((other for other in view.sites_of(EventKind.INPUT) if other.api == "DataLoader"), None)
     line = loader_line(view, loader) if loader is not None else None
     pinned = fit_loader(view, line, pin_memory="True")
@@ -205,7 +208,7 @@ def _pinning_code(view: CaptureView, site: CallSite) -> str:
 def _shuffle_buffer_findings(view: CaptureView) -> Iterator[Finding]:
     """Yield a warning for each line that makes a large shuffle buffer.
 
-    A shuffle buffer takes memory, not time.
+    The finding costs no time, because a shuffle buffer only takes memory.
     """
     memory_nbytes, row_nbytes = view.capture.machine.get("memory_nbytes") or 0, _row_nbytes(view)
     builds = {(event.api, event.line): event for event in view.events_of(EventKind.BUILD) if view.steps}

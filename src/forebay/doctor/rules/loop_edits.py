@@ -1,4 +1,7 @@
-"""Edits of the training loop: convert before it, keep data on the device, or move batch making into a generator."""
+"""Edits that move conversions and uploads out of a loop, or remove calls.
+
+Each edit function returns an empty list if the code at line `number` has a form for which it knows no edit.
+"""
 
 import ast
 import re
@@ -47,8 +50,8 @@ _CONVERTERS = {
 
 
 def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that move the conversion of constant data out of the loop; empty if they do not apply."""
-    statement, loop = _in_loop(code, number)
+    """Return the edits that move the conversion of constant data out of the loop."""
+    statement, loop = _statement_and_loop(code, number)
     if statement is None or loop is None:
         return []
     constant = [part for part in conversions_in(statement) if is_constant_conversion(part, loop)]
@@ -69,8 +72,8 @@ def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[E
 
 
 def upload_once_in_loop(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that replace a conversion by `upload_once`; empty if they do not apply."""
-    statement, loop = _in_loop(code, number)
+    """Return the edits that replace the conversion of a constant array by `upload_once`."""
+    statement, loop = _statement_and_loop(code, number)
     if statement is None or loop is None:
         return []
     parts = [(part.node, part.data) for part in conversions_in(statement) if is_constant_conversion(part, loop)]
@@ -80,13 +83,13 @@ def upload_once_in_loop(code: ScriptCode, number: int, framework: str) -> list[E
         return []
     patches = [code.replace(node, f'fb.upload_once({code.text(data)}, to="{framework}")') for node, data in parts]
     imports = import_lines(code)
-    before = [Edit.before(_outermost(code, loop), *imports)] if imports else []
+    before = [Edit.before(_outermost_loop(code, loop), *imports)] if imports else []
     return [*before, *patch_statement(code, statement, *patches)]
 
 
 def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that upload whole arrays before the loop, so that the loop slices them on the device."""
-    statement, loop = _in_loop(code, number)
+    """Return the edits that upload whole arrays before the loop, which then slices them."""
+    statement, loop = _statement_and_loop(code, number)
     if statement is None or loop is None:
         return []
     conversions = [part for part in conversions_in(statement) if _is_slice_of_constant(part.data, loop)]
@@ -111,15 +114,16 @@ def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list
                 patches.append(code.replace(array, _selection(code, array, name, index, framework)))
             edits += patch_statement(code, owner, *patches)
     imports = import_lines(code) if any("fb." in line for line in lines.values()) else []
-    return [Edit.before(_outermost(code, loop), *imports, *lines.values()), *edits] if edits else []
+    return [Edit.before(_outermost_loop(code, loop), *imports, *lines.values()), *edits] if edits else []
 
 
 def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str = "") -> list[Edit]:
-    """Return the edit that changes the array of a line before the loop; empty if the line has no array, or several.
+    """Return the edit that changes the array of a line before the loop.
 
-    `change` has `{}` for the name of the array. `torch_change` is for an array that is a tensor of PyTorch.
+    The list is empty unless the line uses exactly one array. `change` is an expression with `{}` for the name of the
+    array. `torch_change` is the expression for an array that is a tensor of PyTorch.
     """
-    statement, loop = _in_loop(code, number)
+    statement, loop = _statement_and_loop(code, number)
     if statement is None or loop is None:
         return []
     arrays = [array for owner in _data_statements(code, statement, loop) for array in _sliced_constants(owner, loop)]
@@ -128,15 +132,15 @@ def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str 
         return []
     name = names.pop()
     if torch_change and root_name(code.value_of(name)) == "torch":
-        return [Edit.before(_outermost(code, loop), f"{name} = {torch_change.format(name)}")]
+        return [Edit.before(_outermost_loop(code, loop), f"{name} = {torch_change.format(name)}")]
     imports = ["import numpy as np"] if change.startswith("np.") and not code.imports("numpy") else []
     change = re.sub(r"^np\b", code.module_alias("numpy", "np"), change)
-    return [Edit.before(_outermost(code, loop), *imports, f"{name} = {change.format(name)}")]
+    return [Edit.before(_outermost_loop(code, loop), *imports, f"{name} = {change.format(name)}")]
 
 
 def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that stack the elements of a list before one conversion; empty if they do not apply."""
-    statement, loop = _in_loop(code, number)
+    """Return the edits that stack the elements of a list, then convert them once."""
+    statement, loop = _statement_and_loop(code, number)
     listed = listed_conversion(statement) if statement is not None else None
     if statement is None or loop is None or listed is None:
         return []
@@ -152,16 +156,17 @@ def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
     else:
         patch = code.replace(elements, f"[*{converted}]")
     imports = [] if code.imports("numpy") else ["import numpy as np"]
-    before = [Edit.before(_outermost(code, loop), *imports)] if imports else []
+    before = [Edit.before(_outermost_loop(code, loop), *imports)] if imports else []
     return [*before, *patch_statement(code, statement, patch)]
 
 
 def pin_array(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that page-lock the array of which a line uploads slices; empty if they do not apply.
+    """Return the edits that page-lock the array of which a line uploads slices.
 
-    Only slices of a tensor of PyTorch are page-locked with it. Selected rows are a new, pageable tensor.
+    A slice of a page-locked tensor of PyTorch is page-locked too. Rows selected by row numbers would be a new, pageable
+    tensor, so they need another cure.
     """
-    statement, loop = _in_loop(code, number)
+    statement, loop = _statement_and_loop(code, number)
     if statement is None or loop is None:
         return []
     lines: dict[str, str] = {}
@@ -181,13 +186,14 @@ def pin_array(code: ScriptCode, number: int) -> list[Edit]:
             patches.append(code.replace(target, wrapped))
     if not patches:
         return []
-    return [Edit.before(_outermost(code, loop), *lines.values()), *patch_statement(code, statement, *patches)]
+    return [Edit.before(_outermost_loop(code, loop), *lines.values()), *patch_statement(code, statement, *patches)]
 
 
 def remove_call(code: ScriptCode, number: int, *names: str) -> list[Edit]:
-    """Return the edit that removes a call of a function with one of these last names.
+    """Return the edit that removes the call of one of these functions.
 
-    Empty if the line has no such call or several, or if the script uses the result.
+    `names` are the parts of their names after the last dot. The list is empty unless the line has exactly one such
+    call, is in a loop, and does not use the result.
     """
     statements = [code.statement_of(call) for call in code.calls(*names) if call.lineno == number]
     is_one_call = len(statements) == 1 and _is_call(statements[0])
@@ -200,7 +206,7 @@ def _is_call(statement: ast.stmt) -> bool:
 
 
 def disable_setting(code: ScriptCode, number: int, name: str) -> list[Edit]:
-    """Return the edit that writes False instead of True, or removes the call `name`; empty if neither fits."""
+    """Return the edit that writes False instead of True, or removes the call of `name`."""
     statement = code.statement_at(number)
     if statement is None or isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
         return []
@@ -211,10 +217,10 @@ def disable_setting(code: ScriptCode, number: int, name: str) -> list[Edit]:
     return [Edit.remove(code, statement)] if is_call else []
 
 
-def _in_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
-    """Return the statement of a line, and the innermost loop around it; None for each that does not exist.
+def _statement_and_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
+    """Return the statement of a line, and the innermost loop around it.
 
-    A compound statement, such as a loop, does not count.
+    Either is None if it does not exist. A compound statement, such as a loop, does not count as a statement here.
     """
     statement = code.statement_at(number)
     if statement is None or hasattr(statement, "body"):
@@ -223,18 +229,18 @@ def _in_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | 
     return statement, loops[0] if loops else None
 
 
-def _outermost(code: ScriptCode, loop: ast.stmt) -> ast.stmt:
+def _outermost_loop(code: ScriptCode, loop: ast.stmt) -> ast.stmt:
     return [loop, *code.loops_around(loop)][-1]
 
 
 def _outermost_invariant(code: ScriptCode, loop: ast.For | ast.While, nodes: Sequence[ast.expr]) -> ast.stmt:
-    """Return the outermost loop in which these expressions have always the same value."""
+    """Return the outermost loop in which these expressions always have the same value."""
     loops = [around for around in code.loops_around(loop) if all(is_invariant(node, around) for node in nodes)]
     return loops[-1] if loops else loop
 
 
 def _is_whole_assignment(code: ScriptCode, statement: ast.stmt, part: Conversion, loop: ast.stmt) -> bool:
-    """Whether a statement only assigns a conversion to a name that the loop assigns nowhere else."""
+    """Whether a statement only assigns a conversion, to a name not assigned elsewhere."""
     if not isinstance(statement, ast.Assign) or statement.value is not part.node or len(statement.targets) != 1:
         return False
     target = statement.targets[0]
@@ -245,9 +251,9 @@ def _is_whole_assignment(code: ScriptCode, statement: ast.stmt, part: Conversion
 def _convert_first(
     code: ScriptCode, statement: ast.stmt, outer: ast.stmt, parts: Sequence[tuple[Conversion, str]]
 ) -> list[Edit]:
-    """Return the edits that assign conversions to new names before the loop, which uses these names.
+    """Return the edits that convert before the loop, which then uses the results.
 
-    Each conversion comes with the text that makes it before the loop.
+    `parts` are conversions, each with the code that replaces it before the loop.
     """
     if not parts:
         return []
@@ -262,7 +268,7 @@ def _convert_first(
 
 
 def _constant_arguments(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> list[ast.expr]:
-    """Return the arguments of calls in a statement that are NumPy arrays and never change in the loop."""
+    """Return the NumPy arrays that a statement passes to calls, if they never change."""
     arrays = numpy_names(code)
     return [
         argument
@@ -274,7 +280,7 @@ def _constant_arguments(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -
 
 
 def _is_slice_of_constant(data: ast.expr, loop: ast.stmt) -> bool:
-    """Whether data is `x[...]`, or a slice of it, of an array that the loop never assigns."""
+    """Whether data is a slice `x[...]` of an array that the loop never assigns."""
     inner = data
     while isinstance(inner, ast.Subscript):
         data, inner = inner, inner.value
@@ -301,7 +307,7 @@ def _data_statements(code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.
 def _implicit_slices(
     code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.While
 ) -> dict[ast.stmt, list[ast.Subscript]]:
-    """Return the slices of NumPy arrays that a call converts, by statement."""
+    """Return the slices of NumPy arrays that called functions convert, by statement."""
     arrays = numpy_names(code)
     found = {
         owner: [array for array in _sliced_constants(owner, loop) if names_in(array.value) & arrays]
@@ -315,7 +321,10 @@ def _device_name(code: ScriptCode, array: ast.Subscript) -> str:
 
 
 def _selection(code: ScriptCode, array: ast.Subscript, name: str, index: str, framework: str) -> str:
-    """Return code that selects rows on the device. TensorFlow slices tensors, but gathers rows by `tf.gather`."""
+    """Return code that selects rows on the device.
+
+    TensorFlow slices a tensor by `[...]`, but selects rows by their numbers with `tf.gather`.
+    """
     if framework != "tensorflow" or _is_slice(code, array.slice):
         return index
     return f"{code.module_alias('tensorflow', 'tf')}.gather({name}, {code.text(array.slice)})"

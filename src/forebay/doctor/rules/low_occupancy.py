@@ -26,13 +26,13 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 MAX_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
-MIN_REPORTED_SHARE = 0.2  # of a step
+MIN_REPORTED_SHARE = 0.2  # share of a step in which only such kernels run
 MIN_NS = 20_000  # nanoseconds; for shorter kernels, the launch matters more than the number of blocks
-BASIS = "at most 15/16 of the time of these kernels, if their work can run in parallel; otherwise nothing"
+BASIS = "the cure saves at most 15/16 of the time of these kernels, and nothing if their work cannot run in parallel"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if long kernels with few blocks, and no others, run for a reportable share of a step."""
+    """Yield a finding if only kernels with few blocks run for much of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return
@@ -63,7 +63,7 @@ def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, c
     share = format_percent(cost / view.step_seconds)
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
-    # At best, MAX_BLOCKS times as many blocks share the work of each kernel. At worst, nothing changes.
+    # At best, MAX_BLOCKS times as many blocks share the work of a kernel. At worst, the kernel takes as long as now.
     changes = shrink_kernels(_has_few_blocks, least_share=1 / MAX_BLOCKS, most_share=1.0)
     return Finding(
         rule="low_occupancy",

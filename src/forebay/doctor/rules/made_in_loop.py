@@ -20,14 +20,15 @@ from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, batch_row
 __all__ = ["examine"]
 
 MIN_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
-MIN_SAMPLES = 10  # in all gaps; fewer do not show what runs in them
-MIN_REPORTED_SHARE = 0.1  # of a step; from this share on, TraceML calls a loop input-bound
+MIN_SAMPLES = 10  # samples in all gaps before uploads; fewer do not show what runs in the gaps
+MIN_REPORTED_SHARE = 0.1  # share of a step; from this share on, TraceML calls a loop input-bound
 _FRAMEWORK_WORK = frozenset(
     {EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS}
 )
 _DEVICE_WAITS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
-# Events after which only the user's Python runs, so that the time up to the next upload is batch making. The hooks do
-# not record computations of PyTorch, so only its optimizer step and its input count. The rule skips other frameworks.
+# Framework -> kinds of events after which only the user's Python runs up to the next upload, to make a batch. The hooks
+# do not record computations of PyTorch, so only its optimizer step and its input count. The rule skips other
+# frameworks.
 _PRECEDING_KINDS = {
     "tensorflow": _FRAMEWORK_WORK,
     "keras": _FRAMEWORK_WORK,
@@ -37,7 +38,7 @@ _PRECEDING_KINDS = {
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding per upload site before which the loop makes its batches."""
+    """Yield one finding per upload before which the loop makes its batches in Python."""
     events = sorted(_loop_events(view), key=lambda event: event.end)
     ends = [event.end for event in events]
     for site in view.sites_of(EventKind.UPLOAD):
@@ -49,19 +50,19 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _uploads_batch(view: CaptureView, site: CallSite) -> bool:
-    """Whether the line of the site uploads more than a few numbers.
+    """Whether the line of a call site uploads more than a few numbers.
 
-    One line may make several calls: `torch.from_numpy(batch).to(device)` copies only in its second one.
+    One line may make several calls: in `torch.from_numpy(batch).to(device)`, only the second call copies.
     """
     same_line = [other for other in view.sites_of(EventKind.UPLOAD) if other.line == site.line]
     return any(nbytes_per_call(other) >= MIN_NBYTES for other in same_line)
 
 
 def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -> bool:
-    """Whether the script itself works in these gaps, not a framework.
+    """Whether the script, not a framework, works in the gaps before uploads.
 
-    The hooks see neither operations of PyTorch on the CPU nor code of libraries around compiled calls. Samples of the
-    host show both. If the gaps have few samples, all samples outside of recorded calls count instead. Without any
+    The hooks record neither operations of PyTorch on the CPU nor code of libraries around compiled calls. Samples of
+    the host show both. If the gaps have few samples, all samples outside of recorded calls count instead. Without any
     samples, a gap of PyTorch on the CPU may be computation, so the result is False.
     """
     samples = samples_inside(view, gaps)
@@ -75,20 +76,20 @@ def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -
 
 
 def _loop_events(view: CaptureView) -> Iterator[LedgerEvent]:
-    """Return the events of the loop's thread, except PREPARE events, which are code of the script."""
+    """Return the events of the loop's thread, except PREPARE events (code of the script)."""
     thread = view.steps.thread if view.steps else None
     return (event for event in view.capture.events if event.thread == thread and event.kind != EventKind.PREPARE)
 
 
 def _python_gaps(view: CaptureView, site: CallSite, events: list[LedgerEvent], ends: list[int]) -> list[LedgerEvent]:
-    """Return the intervals before uploads in which only Python runs, as PREPARE events.
+    """Return the gaps before uploads, in which only Python runs, as PREPARE events.
 
-    `events` are in order of their `ends`.
+    `events` are sorted by their end times, which are `ends`.
     """
     kinds = _PRECEDING_KINDS.get(framework_of(view, site.api), frozenset())
     run_starts = sorted(event.start for event in events if event.kind == EventKind.RUN)
     if view.has_gpu and view.device is None:
-        kinds &= _DEVICE_WAITS  # the device was not recorded and may still compute
+        kinds &= _DEVICE_WAITS  # after other calls, the device, which was not recorded, may still compute
     gaps = []
     for upload in site.events:
         index = bisect_right(ends, upload.start) - 1
@@ -101,7 +102,7 @@ def _python_gaps(view: CaptureView, site: CallSite, events: list[LedgerEvent], e
 
 
 def _operation_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in operations, which may run inside a gap."""
+    """Return the seconds per step in recorded operations, which may run inside a gap."""
     return sum(site.seconds for site in view.sites_of(EventKind.OPS))
 
 
@@ -136,15 +137,18 @@ def _finding(view: CaptureView, site: CallSite, gaps: list[LedgerEvent], cost: f
 
 
 def _cure(view: CaptureView, site: CallSite, cost: float, title: str, code: str) -> Cure:
-    """Return the cure with this code. One thread reads an iterable of batches; all cores load rows."""
+    """Return the cure with this code.
+
+    If the code reads an iterable of batches, one thread makes them. If it loads rows, all cores do.
+    """
     producers = 1 if "from_batches(" in code else count_cores(view)
     makers = "one thread makes" if producers == 1 else f"{producers} cores make"
-    basis = f"{makers} batches during the step; not possible if a batch depends on the last step"
+    basis = f"{makers} batches during the step; this is not possible if a batch depends on the last step"
     return Cure(title, code, basis, prefetch_batches(view, site, cost, producers))
 
 
 def _cure_texts(view: CaptureView, site: CallSite) -> Iterator[tuple[str, str]]:
-    """Yield title and code of each cure."""
+    """Yield the title and the code of each cure."""
     title, framework = "prefetch rows, several at a time", feed_framework(view, site.api)
     if site.api == SESSION:
         yield title, f"{_TF_DATA_CODE.format(batch_rows(*view.sites))}\n{GRAPH_ITERATOR_CODE}"

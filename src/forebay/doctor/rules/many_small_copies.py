@@ -20,12 +20,12 @@ MAX_NBYTES = 64 << 10  # bytes per upload; in larger uploads, copying takes long
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site makes many small copies per step."""
+    """Whether a call site makes many small copies per step."""
     return is_copy(site) and calls_per_step(site) >= MIN_UPLOADS and nbytes_per_call(site) < MAX_NBYTES
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("many_small_copies"):
         cost, count = cost_of(view, site.events), calls_per_step(site)
         basis = f"{count:.0f} calls become one, after the host has assembled the rows"
@@ -61,7 +61,7 @@ def _feed_cure(view: CaptureView, site: CallSite, framework: str, basis: str) ->
 
 
 def _move_code(site: CallSite, framework: str) -> str:
-    """Return code that moves a tensor of PyTorch to the device of the site; empty if no move is needed."""
+    """Return code that moves a PyTorch tensor to the device of the uploads, or ""."""
     device = next(filter(is_device, site.values("device")), None) if framework == "torch" else None
     return f'.to("{device}")' if device else ""
 

@@ -1,8 +1,8 @@
-"""The rule for steps whose device time is mostly kernels that memory limits, such as elementwise ones and copies.
+"""The rule for steps that mostly run kernels limited by the memory of the device.
 
-Products and convolutions do much arithmetic per byte. Other kernels wait for the memory of the device. A compiler fuses
-such kernels, so that intermediate results never reach the memory. Numbers about bytes and arithmetic are estimates from
-names and shapes, because counters of the hardware need privileges.
+Matrix products and convolutions do much arithmetic per byte. Other kernels, such as elementwise operations and copies,
+wait for the memory. A compiler fuses such kernels, so that intermediate results never reach the memory. The rule
+estimates bytes and arithmetic from names and shapes, because counters of the hardware need privileges.
 """
 
 import ast
@@ -37,20 +37,20 @@ from forebay.doctor.rules.input_edits import patch_statement
 
 __all__ = ["examine"]
 
-MIN_SHARE_OF_DEVICE_TIME = 0.5
-MIN_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
-MIN_CURED_SHARE = 0.1  # of the memory-bound time; a cure of a smaller part is not offered
+MIN_SHARE_OF_DEVICE_TIME = 0.5  # share of the device's time that memory-bound kernels take
+MIN_COMPUTING_SHARE = 0.7  # share of the step; if the device computes less, the step waits for something else
+MIN_CURED_SHARE = 0.1  # share of the memory-bound time; the rule offers no cure of a smaller part
 # The time of a fused kernel, as a multiple of the longest of the kernels that it replaces: at best and at worst.
 FUSED_TIMES = 1.0, 2.0
-NARROW_SHARES = 0.5, 1.0  # of the time remain in 16 bits: half at best; at worst autocast keeps the kernels in float32
+NARROW_SHARES = 0.5, 1.0  # of the time remain with 16 bits, at best and at worst, if autocast keeps float32
 MAX_CURES = 3
-# Classes of torch.optim with `fused` on CUDA. Adagrad has it there in newer versions only.
+# Classes of torch.optim that accept `fused=True` on CUDA. Adagrad accepts it in newer versions only.
 FUSABLE_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD"})
-WITHOUT_BFLOAT16 = ("v100", "t4")
+WITHOUT_BFLOAT16 = ("v100", "t4")  # GPUs
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if kernels that memory limits take most of the time of the device, and a cure fits."""
+    """Yield a finding if memory-bound kernels take most device time, and a cure exists."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return
@@ -105,22 +105,25 @@ def _describe_arithmetic(view: CaptureView) -> str:
 
 
 def _cures(view: CaptureView, work: MemoryWork) -> Iterator[Cure]:
-    """Yield the cures that are not in place and that change a reportable part of the time."""
+    """Yield the cures that the script lacks and that change enough of the time."""
     framework, least = _framework(view), MIN_CURED_SHARE * work.seconds
     can_fuse = not _is_compiled(view, framework, work) and not _repeats_one_line(view)
     if work.seconds_of(*FUSABLE) >= least and can_fuse and framework in _COMPILE_CODE:
         yield _compile_cure(view, framework)
-    if framework == "torch" and work.seconds_of(KernelKind.LAYOUT) >= least and not _has(view, "channels_last"):
+    if framework == "torch" and work.seconds_of(KernelKind.LAYOUT) >= least and not _has_setting(view, "channels_last"):
         yield _layout_cure()
-    is_fused = _has(view, "fused") or any(is_fused_optimizer(name) for name in work.names)
+    is_fused = _has_setting(view, "fused") or any(is_fused_optimizer(name) for name in work.names)
     if framework == "torch" and work.seconds_of(KernelKind.OPTIMIZER) >= least and not is_fused:
         yield from _optimizer_cure(view)
     if framework in _NARROW_CODE and _is_wide(view):
         yield _narrow_cure(framework)
 
 
-def _has(view: CaptureView, setting: str) -> bool:
-    """Whether the optimizer of PyTorch, or the model that it trains, has a setting. Older captures do not tell."""
+def _has_setting(view: CaptureView, setting: str) -> bool:
+    """Whether PyTorch's optimizer, or the model that it trains, has a setting.
+
+    The result is False for captures of older versions, which do not record settings.
+    """
     return any((event.detail or {}).get(setting) is True for event in view.events_of(EventKind.STEP))
 
 
@@ -137,13 +140,16 @@ def _is_compiled(view: CaptureView, framework: str, work: MemoryWork) -> bool:
 
 
 def _repeats_one_line(view: CaptureView) -> bool:
-    """Whether a step is only a group of calls of one line, whose kernels no compiler fuses with each other."""
+    """Whether a step is only a group of calls of one line.
+
+    A compiler does not fuse the kernels of different calls.
+    """
     is_inferred = view.steps is not None and view.steps.anchor[0] == EventKind.OPS
     return is_inferred and len({site.line for site in view.sites_of(EventKind.OPS)}) == 1
 
 
 def _is_wide(view: CaptureView) -> bool:
-    """Whether no kernel has a 16-bit float type in its name, and the GPU supports bfloat16."""
+    """Whether no kernel computes in 16 bits, although the GPU supports bfloat16."""
     names = view.device.names if view.device is not None else ()
     return find_gpu(gpu_name(view)) not in WITHOUT_BFLOAT16 and all(map(is_wide_float, names))
 
@@ -159,7 +165,10 @@ def _compile_cure(view: CaptureView, framework: str) -> Cure:
 
 
 def _fusion(view: CaptureView, framework: str) -> Changes:
-    """Return the outcomes of a compiler: fused kernels, and for PyTorch also less time to launch them."""
+    """Return the best and the worst outcome of a compiler that fuses kernels.
+
+    The compiler of PyTorch also shortens the launches of the kernels.
+    """
     fusions = [fuse_elementwise(by_name(_is_fusable), times_longest=times) for times in FUSED_TIMES]
     if framework != "torch":
         return tuple(fusions)
@@ -177,9 +186,9 @@ def _layout_cure() -> Cure:
 
 
 def _optimizer_cure(view: CaptureView) -> Iterator[Cure]:
-    """Yield the cure that fuses the optimizer of the script, unless its class or its arguments do not allow this.
+    """Yield the cure that fuses the optimizer, if its class and its arguments allow this.
 
-    Captures of older versions do not name the class.
+    Captures of older versions do not name the class, which may then be each of FUSABLE_OPTIMIZERS.
     """
     recorded = [(event.detail or {}).get("optimizer") for event in view.events_of(EventKind.STEP)]
     names = {str(name) for name in recorded if name} or {*FUSABLE_OPTIMIZERS}
@@ -200,13 +209,19 @@ def _optimizer_cure(view: CaptureView) -> Iterator[Cure]:
 
 
 def _refuses_fusion(code: ScriptCode) -> bool:
-    """Whether an argument in the script contradicts `fused=True`. A fused update accepts no sparse gradients."""
+    """Whether an argument in the script excludes `fused=True`.
+
+    For example, a fused update accepts no sparse gradients.
+    """
     keywords = [each for node in ast.walk(code.tree) if isinstance(node, ast.Call) for each in node.keywords]
     return any(each.arg in ("differentiable", "sparse") and code.text(each.value) == "True" for each in keywords)
 
 
 def _fuse_optimizer(code: ScriptCode, names: Collection[str]) -> list[Edit]:
-    """Return the edit that fuses the only optimizer that the script makes; `foreach` would contradict it."""
+    """Return the edit that fuses the only optimizer that the script makes.
+
+    It removes the argument `foreach`, which excludes `fused=True`.
+    """
     calls = code.calls(*names)
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
         return []

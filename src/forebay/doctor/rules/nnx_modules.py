@@ -1,7 +1,7 @@
 """The rule for functions of `nnx.jit` that take modules apart in every step.
 
-Flax NNX passes the arrays of modules to a compiled function, and afterwards puts them back into the modules. For this,
-it walks over all parts of the modules in Python, before and after each call.
+Flax NNX passes the arrays of modules to a compiled function, and then puts the results back into the modules. For this,
+Flax walks over all parts of the modules in Python, before and after each call.
 """
 
 import ast
@@ -20,13 +20,13 @@ from forebay.doctor.rules.input_edits import patch_statement
 
 __all__ = ["cache_modules", "examine"]
 
-MIN_REPORTED_SHARE = 0.1  # of a step; as for other time of Python (`eager`)
+MIN_REPORTED_SHARE = 0.1  # share of a step, as in the rule `eager`
 # Share of the time outside of the compiled function that `nnx.cached_partial` removes, at best and at worst. Measured
 # with Flax 0.12.8 (2026-11-17): 0.66 to 0.79 on a CPU, with 2 to 24 layers, with and without donation; 0.91 on a
 # machine with an H200, with one script.
 REMOVED_SHARES = 0.8, 0.65
 REMOVED_SHARES_WITH_GPU = 0.9, 0.83
-CACHE = "cached_partial"
+CACHE = "cached_partial"  # the function of Flax that keeps modules taken apart
 
 _CODE = (
     "cached_step = nnx.cached_partial(train_step, model, optimizer)   # before the loop\n"
@@ -43,9 +43,10 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _traversal_seconds(host_line: HostLine) -> float:
-    """Return the seconds per step that a line spends on modules.
+    """Return the seconds per step in which Flax takes modules apart on a line.
 
-    While Python enters and leaves the wrapper of Flax, and frees what it made, the function has no name.
+    While Python enters or leaves the wrapper of Flax, samples have no name of a function. They count too, if other
+    samples of the line show that Flax takes modules apart.
     """
     functions = dict(host_line.functions)
     named = sum(seconds for function, seconds in functions.items() if is_module_traversal(function))
@@ -53,7 +54,7 @@ def _traversal_seconds(host_line: HostLine) -> float:
 
 
 def _is_cached(view: CaptureView, host_line: HostLine) -> bool:
-    """Whether the script uses the cure already."""
+    """Whether the script already calls `nnx.cached_partial`."""
     code = script_code(view, host_line.line)
     return code is not None and bool(code.calls(CACHE))
 
@@ -70,8 +71,8 @@ def _finding(view: CaptureView, host_line: HostLine, seconds: float) -> Finding:
             Cure(
                 "take the modules apart once, before the loop",
                 fit_line(view, host_line.line, cache_modules) or _CODE,
-                basis="the sampled time of Flax outside of the compiled function; the loop must not add parts to the "
-                "modules or remove them",
+                basis="the cure saves most of the time of Flax outside of the compiled function; the loop must not add "
+                "or remove parts of the modules",
                 changes=remove_work(view, best, least=worst),
             ),
         ),
@@ -80,7 +81,10 @@ def _finding(view: CaptureView, host_line: HostLine, seconds: float) -> Finding:
 
 
 def cache_modules(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that pass the modules of a call to `nnx.cached_partial` before the loop; empty if none fits."""
+    """Return the edits that pass a call's modules to `nnx.cached_partial` before the loop.
+
+    The list is empty if the line has no call of a jitted function whose first arguments are constant in the loop.
+    """
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
     if statement is None or not loops:
@@ -93,7 +97,7 @@ def cache_modules(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def _is_jitted(code: ScriptCode, call: ast.Call) -> bool:
-    """Whether a call is one of a function that `nnx.jit` has compiled."""
+    """Whether a call runs a function of the script that `nnx.jit` compiles."""
     function = code.function(last_name(call)) if isinstance(call.func, ast.Name) else None
     made = [*function.decorator_list] if function is not None else [code.value_of(last_name(call))]
     return isinstance(call.func, ast.Name) and any(_is_nnx_jit(node) for node in made)
@@ -105,7 +109,7 @@ def _is_nnx_jit(node: ast.expr | None) -> bool:
 
 
 def _modules_of(call: ast.Call, changed: set[str]) -> list[ast.Name]:
-    """Return the first arguments, as long as they are names that the loop does not assign."""
+    """Return the leading arguments of a call that are names outside of `changed`."""
     modules: list[ast.Name] = []
     for argument in call.args:
         if not isinstance(argument, ast.Name) or argument.id in changed:

@@ -10,8 +10,9 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MAX_USED_SHARE = 0.9  # of the memory; the rule reports a larger share at the peak, as the torch profiler does
-# Steps until memory is full; the rule reports growth that leaves fewer. A run of a few hours has this many steps.
+MAX_USED_SHARE = 0.9  # share of the memory; the rule reports a larger share at the peak, as the torch profiler does
+# Steps until the memory is full. The rule reports growth that leaves fewer steps, because a run of a few hours has so
+# many.
 MIN_STEPS_LEFT = 100_000
 
 _LESS_MEMORY_CODE = {
@@ -72,7 +73,7 @@ def _steps_left(level: MemoryLevel) -> float:
 
 
 def _growth_finding(where: str, level: MemoryLevel) -> Finding:
-    """Build the finding for growing memory.
+    """Build the finding for memory that grows with every step.
 
     Usual causes are a sum of losses that keeps the graph of every step, or a list of results on the device.
     """
