@@ -18,7 +18,7 @@ from forebay.doctor.capture.notebook_cells import cell_name
 
 __all__ = ["excerpt_files", "excerpt_source"]
 
-MAX_FILES = 20
+MAX_FILES = 20  # of a capture; further files get no excerpt
 MAX_SOURCE_LINES = 20_000  # of a file; longer files are generated code and get no excerpt
 MAX_EXCERPT_LINES = 1500  # of a file
 MAX_STATEMENT_LINES = 60  # a longer assignment is a table of data, not code

@@ -55,9 +55,9 @@ def wait() -> None:
 
 
 def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
-    """Return a hook that returns an iterator that repeats the first batch.
+    """Return a hook whose iterator repeats the first batch.
 
-    Calls of other lines than the target line run as written.
+    Calls of lines other than the target line run as written.
     """
 
     def hook(epoch: Any) -> Any:
@@ -70,9 +70,9 @@ def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
 
 
 def _replace_dataset(emulator: Emulator, get_dataset: Function) -> Function:
-    """Return a hook that returns a dataset that repeats its first batch.
+    """Return a hook whose dataset repeats its first batch.
 
-    Calls of other lines than the target line run as written. A compiled function takes the batches, so the dataset
+    Calls of lines other than the target line run as written. A compiled function takes the batches, so the dataset
     itself must repeat them.
     """
 

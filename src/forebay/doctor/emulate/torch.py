@@ -29,8 +29,8 @@ _READS = (
 )
 _CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")  # functions that convert host data to tensors
 _MOVES = ("to", "cuda")  # methods that copy a tensor to a device
-WORKER_PREFETCH = 2  # batches that each worker makes in advance, as by default
-# A profiler that never starts needs no `step` and no `stop`.
+WORKER_PREFETCH = 2  # batches that each worker makes in advance; the default of PyTorch
+# All calls of the profiler are skipped, because a profiler that never starts needs no `step` and no `stop`.
 _PROFILER_SWITCHES = (
     *(Switch(DebugSetting.TORCH_PROFILER, torch.profiler.profile, name, always) for name in ("start", "step", "stop")),
     *(Switch(DebugSetting.TORCH_PROFILER, profiler.profile, name, always) for name in ("__enter__", "__exit__")),
