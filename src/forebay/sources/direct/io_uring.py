@@ -94,7 +94,7 @@ class IoUring:
         """
         if len(memory_offsets) and (memory_offsets.min() < 0 or (memory_offsets + nbytes).max() > memory.nbytes):
             raise ValueError(
-                f"a read begins or ends outside of its memory of {memory.nbytes} bytes, so the kernel would overwrite "
+                f"a read begins or ends outside its memory of {memory.nbytes} bytes, so the kernel would overwrite "
                 "other data. Correct the offsets."
             )
         results = np.zeros(len(offsets), np.int64)

@@ -124,6 +124,6 @@ def _check_stamp(path: Path, stamp: Stamp, file: int) -> None:
     current = make_stamp(os.fstat(file))
     if current != stamp:
         raise SourceChangedError(
-            f"{path} was changed or replaced after it was opened: it had {stamp[1]} bytes and now has {current[1]}. "
-            "Create the pipeline again."
+            f"{path} was changed or replaced after it was opened: it had {stamp[1]} bytes and has {current[1]} now, or "
+            "its bytes were written again. Create the pipeline again."
         )

@@ -1,1 +1,1 @@
-"""Code that file formats share: mapping, many files as one source, chunked columns, prefetch."""
+"""Code that file formats share: mapped files, many files as one source, caches of chunks."""

@@ -1,4 +1,7 @@
-"""The memory budget of the chunked arrays of one file."""
+"""`ChunkBudget`: refuses a file whose chunks need more memory than the user allows.
+
+A file can claim any number and any size of chunks. This module checks these claims before Forebay allocates memory.
+"""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ __all__ = ["ChunkBudget", "ChunkClaim"]
 
 _CHUNK_RECORD_NBYTES = 64  # bytes with which a column and its cache record the state of one chunk
 _CHUNK_READ_NBYTES = 1024  # bytes of Python objects for each stored chunk that one read touches
-_MIN_CHUNKS = 2**16  # chunks that any budget allows
+_MIN_CHUNKS = 2**16  # chunks; so many are allowed with any budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,11 @@ class ChunkClaim:
 
 
 class ChunkBudget:
-    """Bounds the memory of all chunked columns that one file claims."""
+    """Limits the memory for all chunked columns of one file."""
 
     def __init__(self, budget: HeldBudget) -> None:
         self._budget = budget
-        # Totals of the columns for which `boundaries` was called: chunk records, and bytes of the smallest caches.
+        # Totals of all columns for which `boundaries` was called: chunks, and bytes of the smallest possible caches.
         self._records, self._nbytes = 0, 0
 
     @property
@@ -65,9 +68,9 @@ class ChunkBudget:
         return self._budget.max_nbytes
 
     def boundaries(self, claim: ChunkClaim) -> ChunkBoundaries:
-        """Return the first row of each read, then the number of rows.
+        """Return the first row of each read of a column, then its number of rows.
 
-        Raise BudgetError if the column, together with earlier columns, exceeds the budget.
+        Raise BudgetError if this column, together with the columns of earlier calls, exceeds the budget.
         """
         self.validate_read(claim)
         counted = f"{claim.name} claims {claim.reads} chunks"
@@ -84,7 +87,7 @@ class ChunkBudget:
         return np.append(np.arange(0, claim.shape[0], claim.rows_per_read, dtype=np.int64), claim.shape[0])
 
     def validate_read(self, claim: ChunkClaim) -> None:
-        """Raise an error if a chunk, or the number of chunks in one read, exceeds the budget."""
+        """Raise BudgetError if one read needs too much memory, or SourceError for invalid chunks."""
         validate_claim(claim.name, claim.shape, claim.dtype)
         is_valid = claim.rows_per_read > 0 and all(length > 0 for length in claim.chunk_shape)
         if not is_valid or len(claim.chunk_shape) != len(claim.shape):

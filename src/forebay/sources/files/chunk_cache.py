@@ -17,9 +17,9 @@ class ChunkCache:
 
     If no buffer is free, the cache evicts the least recently used chunk.
 
-    A thread pins all chunks that it needs in one step. If there are too few buffers, it pins none and waits. So two
-    threads never wait for each other's buffers. The thread then fills the missing chunks without holding the lock, and
-    waits for chunks that other threads fill.
+    A thread pins all chunks that it needs in one step. If there are too few buffers, it pins no chunk and waits. So two
+    threads never wait for each other's buffers. After this step, the thread fills the missing chunks (decompresses them
+    into their buffers) without holding the lock, and waits for chunks that other threads fill.
 
     All buffers have one size, so a thread pins many chunks with a few NumPy operations. The readers of object stores do
     not use this class, because byte ranges differ in size.
@@ -41,7 +41,7 @@ class ChunkCache:
         self._errors: dict[int, BaseException] = {}  # chunk -> error that its fill raised
         self._use_count = 0  # number of calls of `pin`, in all threads
         self._changed = threading.Condition()
-        self.is_complete = chunk_count == 0  # True once all chunks are in the cache; never if it has too few buffers
+        self.is_complete = chunk_count == 0  # True once all chunks are filled; never if there are too few buffers
 
     @property
     def max_pinned(self) -> int:
@@ -76,9 +76,9 @@ class ChunkCache:
             self._release(chunks)
 
     def _assign_and_pin(self, chunks: Array) -> list[int]:
-        """Wait for buffers, assign them to missing chunks, and pin all chunks.
+        """Pin all chunks, and assign buffers to those that are missing in the cache.
 
-        Return the missing chunks, which the caller must fill.
+        Wait until enough buffers are free. Return the missing chunks, which the caller must fill.
         """
         with self._changed:
             while True:
@@ -95,7 +95,7 @@ class ChunkCache:
             return missing_chunks
 
     def _find_buffers(self, count: int, needed: Array) -> Array:
-        """Return `count` free buffers, and evict unpinned chunks if necessary.
+        """Return the numbers of `count` free buffers; evict unpinned chunks if necessary.
 
         Never evict a chunk in `needed`. If too few buffers can be freed, evict nothing and return fewer buffers.
         """
@@ -121,7 +121,7 @@ class ChunkCache:
             try:
                 fill(chunk, int(self._buffer_first_rows[self._chunk_buffers[chunk]]))
             except BaseException as error:
-                self._record_error(chunks[index:], error)  # this thread will not fill the later chunks either
+                self._record_error(chunks[index:], error)  # this thread does not fill the chunks after this one either
                 raise
             with self._changed:
                 self._is_filled[chunk] = True

@@ -1,8 +1,8 @@
 """One leaf that a file stores in compressed chunks.
 
 `ChunkedColumn` decompresses chunks into a cache and gathers rows from the cache. A chunk is the smallest unit that can
-be decompressed. If the budget allows, the cache holds all chunks, and each is decompressed only once. Otherwise the
-cache evicts the least recently used chunk (`chunk_cache.py`).
+be decompressed. If the memory budget allows, the cache holds all chunks, and each chunk is decompressed only once.
+Otherwise the cache evicts the least recently used chunk (`chunk_cache.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,9 +38,9 @@ _SMALL_COLUMN_DIVISOR = 8  # a column with less than 1/8 of the bytes of the lar
 
 
 class ChunkedColumn:
-    """One leaf in chunks: chunk `i` holds the rows from `boundaries[i]` to `boundaries[i + 1]`.
+    """One leaf in chunks: chunk `i` holds rows `boundaries[i]` to `boundaries[i + 1] - 1`.
 
-    `note` is a remark about the format, which `explain()` shows.
+    `note` is a remark about the file format, which `explain()` shows.
     """
 
     def __init__(
@@ -60,22 +60,21 @@ class ChunkedColumn:
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of memory that the cached chunks occupy now; each counts as a chunk of full length."""
+        """Bytes of the buffers that hold chunks now."""
         return self._cache.used_buffers * self.chunk_rows * self.spec.nbytes
 
     def set_budget(self, nbytes: int) -> int:
-        """Set the budget of the cache and return how many chunks it can hold.
+        """Replace the cache by an empty one with this budget. Return its capacity in chunks.
 
-        It can hold at least `MIN_CACHED_CHUNKS`, or all chunks if there are fewer. This replaces the cache with an
-        empty one.
+        The capacity is at least `MIN_CACHED_CHUNKS`, or all chunks if the file has fewer.
         """
         chunks = len(self._boundaries) - 1
         fitting = nbytes // max(1, self.chunk_rows * self.spec.nbytes)
         cached = chunks if self.nbytes <= nbytes else min(chunks, max(MIN_CACHED_CHUNKS, fitting))
-        # If all chunks fit, row i of the leaf is row i of the array, and no lookup is needed.
+        # If all chunks fit, row i of the leaf is row i of the array, so `gather` needs no lookup of chunks.
         first_rows = self._boundaries[:-1] if cached == chunks else np.arange(cached, dtype=np.int64) * self.chunk_rows
         rows = self.length if cached == chunks else cached * self.chunk_rows
-        # The operating system assigns memory to this array only when a chunk is written.
+        # The operating system assigns memory to a page of this array only when a chunk is written to it.
         self._array: Array = np.empty((rows, *self.spec.batch_shape(0)[1:]), self.spec.dtype)
         self._cache, self._gather = ChunkCache(chunks, first_rows), make_gather(self._array)
         return cached
@@ -129,9 +128,10 @@ class ChunkedColumn:
 
 
 def chunk_policy_of(columns: Sequence[ChunkedColumn]) -> ChunkPolicy:
-    """Return the chunk policy, based on the longest chunk of the large columns.
+    """Return the chunk policy of a source, from the longest chunk of its large columns.
 
-    Small columns do not count: labels, for example, often have one chunk for the whole file.
+    Small columns are ignored. Labels, for example, often have one chunk for the whole file, so the blocks of a shuffle
+    would be as long as the file.
     """
     largest = max((column.nbytes for column in columns), default=0)
     rows = max((column.chunk_rows for column in columns if column.nbytes * _SMALL_COLUMN_DIVISOR >= largest), default=1)
@@ -142,7 +142,7 @@ def chunk_policy_of(columns: Sequence[ChunkedColumn]) -> ChunkPolicy:
 def share_budget(columns: Sequence[ChunkedColumn], max_held_nbytes: int) -> None:
     """Set the cache budget of each column, within `max_held_nbytes` for all columns.
 
-    Columns that fit in an equal share are cached completely. The others share the remaining bytes in proportion to
+    Columns that fit in an equal share are cached completely. Larger columns share the remaining bytes in proportion to
     their row sizes.
     """
     budget_nbytes, remaining = max_held_nbytes, sorted(columns, key=lambda column: column.nbytes)
@@ -158,7 +158,7 @@ def share_budget(columns: Sequence[ChunkedColumn], max_held_nbytes: int) -> None
 def _split_for_pinning(needed: Array, chunks: Array, max_pinned: int) -> Iterator[tuple[Array, Array]]:
     """Split the needed chunks into parts of at most `max_pinned` chunks.
 
-    Yield each part, and the positions in `chunks` of its rows.
+    Yield each part, and the positions of its rows. `chunks` has the chunk of the row at each position.
     """
     order = np.argsort(chunks, kind="stable")
     sorted_chunks = chunks[order]

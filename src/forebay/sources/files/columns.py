@@ -139,7 +139,7 @@ class ColumnsSource(AbstractSource):
     def close(self) -> None:
         """Close the file and release the decompressed chunks.
 
-        A gather that still runs keeps its chunks until it ends.
+        A thread that is gathering rows keeps the chunks alive until it has finished.
         """
         self._columns = []
         self._file.close()
@@ -166,18 +166,19 @@ def select_members(
 
 
 def validate_names(path: PathName, kind: str, requested: Sequence[str], available: Sequence[str]) -> None:
-    """Raise an error if no name is requested, or the file lacks one.
+    """Raise SourceError if no name is requested, or if the file lacks a requested name.
 
-    `kind` is the word for a named part in this file format, such as "dataset" or "column". Errors use it.
+    `kind` is what this file format calls a named array, such as "dataset" or "column". The error message uses this
+    word.
     """
     names = ", ".join(map(repr, available))
     if not available:
-        raise SourceError(f"{path} has no {kind}s.")
+        raise SourceError(f"{path} has no {kind}s. Choose another file.")
     if not requested:
         raise SourceError(f"no {kind}s of {path} were requested. Choose from: {names}.")
     for name in requested:
         if name not in available:
-            raise SourceError(f"{path} has no {kind} {name!r}. It has {names}.")
+            raise SourceError(f"{path} has no {kind} {name!r}. It has {names}. Choose one of them.")
 
 
 def common_length(path: PathName, lengths: Sequence[int], names: Sequence[str]) -> int:

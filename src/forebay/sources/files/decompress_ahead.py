@@ -15,7 +15,8 @@ __all__ = ["DecompressAhead", "Decompressible"]
 
 RowCounts: TypeAlias = Mapping[int, int]  # file number -> rows of one group in that file
 
-_MAX_SKIPPED = 1024  # most skipped groups to remember; groups of other feeds are recorded too, and nothing removes them
+# Most skipped groups to record. Groups that another feed of the source gathers are recorded too, and never removed.
+_MAX_SKIPPED = 1024
 
 
 class Decompressible(Protocol):
@@ -30,10 +31,11 @@ class DecompressAhead(LookAhead):
     """Decompresses files in the order in which groups need them, within a memory budget.
 
     Each background thread decompresses one file at a time. A group is admitted when its files fit in the budget. A file
-    stays open until the feed has gathered its rows for all admitted groups. A thread that gathers rows never waits for
-    this class. If a file is not ready, the thread decompresses the file itself.
+    stays open until the feed has gathered the rows of the file for all admitted groups. To know when, this class counts
+    the pending rows of each file, which are the rows of admitted groups that are not gathered yet.
 
-    This class counts rows per file instead of items per group, because many groups need the same file.
+    A thread that gathers rows never waits for this class. If a file is not ready, the thread decompresses it itself. It
+    may then gather a group before the group is admitted. Such a group is skipped: it is never admitted.
     """
 
     def __init__(
@@ -57,9 +59,9 @@ class DecompressAhead(LookAhead):
         self._start_threads(min(Machine.detect().cores, len(nbytes)), "forebay-decompress")
 
     def release_group(self, rows: Rows) -> bool:
-        """Subtract the rows of a gathered group from the pending rows, and release files without pending rows.
+        """Release the files that are not needed any more after the group of these rows.
 
-        Return False if no such group was admitted. The group may belong to another feed of the source.
+        Return False if no group with these rows was admitted. The group may belong to another feed of the source.
         """
         with self.changed:
             counts = self._groups.pop(group_key(rows))
@@ -73,7 +75,7 @@ class DecompressAhead(LookAhead):
             return True
 
     def skip_group(self, rows: Rows) -> None:
-        """Record that a group was gathered before it was admitted, so that it is not admitted later."""
+        """Record a group that was gathered before its admission, so that it is never admitted."""
         with self.changed:
             if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
                 self._skipped[group_key(rows)] += 1
@@ -85,7 +87,7 @@ class DecompressAhead(LookAhead):
 
     def _prepare_groups(self) -> None:
         while (file := self._next_file()) is not None:
-            with self._use(file) as source:  # a `SourcePool` updates its held bytes when the block ends
+            with self._use(file) as source:  # at the end of this block, a `SourcePool` counts the decompressed bytes
                 self._keep_open(file)
                 source.decompress()
 
@@ -102,8 +104,8 @@ class DecompressAhead(LookAhead):
     def _files_to_decompress(self) -> Iterator[int]:
         """Yield the files in the order in which groups need them.
 
-        Before each group, wait until its files fit in the budget. Stop when every file has pending rows, because then
-        all files fit in the budget and none is left to decompress.
+        Before each group, wait until its files fit in the budget. Stop when every file has pending rows, because all
+        files then fit in the budget, and no file is left to decompress.
         """
         for rows in self._upcoming:
             counts, new_files = self._count_rows(rows), list[int]()
@@ -116,7 +118,7 @@ class DecompressAhead(LookAhead):
                 return
 
     def _fits(self, key: GroupKey, counts: RowCounts) -> bool:
-        """Return whether the files of a group fit in the budget. A skipped group needs no budget."""
+        """Return whether the group is skipped or its files fit in the budget."""
         nbytes = sum(self._nbytes[file] for file in self._pending_rows.keys() | counts.keys())
         return nbytes <= self._budget_nbytes or self._skipped[key] > 0
 

@@ -1,6 +1,6 @@
-"""The option that lets a file read other files.
+"""`external_files=`: the option that allows data in other files, to which a file refers.
 
-A file from an untrusted source could name any file of this machine.
+Forebay refuses such files by default, because a file from an untrusted source could name any file of this machine.
 """
 
 from typing import Literal, TypeAlias, get_args
@@ -13,15 +13,18 @@ ExternalFiles: TypeAlias = Literal["refuse", "read"]
 
 
 def reads_external_files(option: ExternalFiles) -> bool:
-    """Return whether other files may be read. Raise SourceError if the value of the option is unknown."""
+    """Return whether other files may be read. Raise SourceError for an unknown value."""
     if option not in get_args(ExternalFiles):
         raise SourceError(f"external_files={option!r} is unknown. Choose 'refuse' or 'read'.")
     return option == "read"
 
 
 def external_file_error(problem: str) -> SourceError:
-    """Return the error for data in another file. `problem` names the data and where it is."""
+    """Return the error for data in another file.
+
+    `problem` says which data are in which file.
+    """
     return SourceError(
-        f"{problem}. A file from an untrusted source could name any file of this machine. If you trust it, pass "
+        f"{problem}. A file from an untrusted source could name any file of this machine. If you trust this file, pass "
         "external_files='read'."
     )

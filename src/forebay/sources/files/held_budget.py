@@ -1,7 +1,7 @@
-"""The budget for the held bytes of one file, checked before Forebay allocates what the file claims.
+"""`HeldBudget`: limits the memory that Forebay allocates for the data of one file.
 
-Held bytes are the memory of decompressed or parsed data that a source keeps.
-A few bytes of metadata can claim an array of any size. So each format passes the claimed numbers to this module first.
+Held bytes are the memory of decompressed or parsed data that a source keeps. A few bytes of metadata can claim an array
+of any size. So before it allocates memory, each file format passes the claimed numbers to this module.
 """
 
 import math
@@ -19,7 +19,7 @@ from forebay.errors import BudgetError, SourceError
 __all__ = ["DEFAULT_HELD_NBYTES", "MAX_ITEM_NBYTES", "HeldBudget", "is_valid_claim", "validate_claim"]
 
 DEFAULT_HELD_NBYTES = 2**30  # bytes of decompressed data in the caches of a source, if the user sets no budget
-_MIN_LIMIT_NBYTES = 64 * 2**20  # bytes; Forebay refuses no file that needs at most this, even with a smaller budget
+_MIN_LIMIT_NBYTES = 64 * 2**20  # bytes; Forebay never refuses a file that needs at most so many
 _MAX_AXES = 64  # NumPy's limit
 MAX_ITEM_NBYTES = 64 * 2**20  # bytes of a single value, such as a string of fixed length
 _MAX_ARRAY_NBYTES = 2**62  # bytes; safely below NumPy's limit of 2**63 - 1
@@ -58,9 +58,9 @@ class HeldBudget:
 
 
 def validate_claim(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-    """Raise SourceError if no NumPy array can have this shape and dtype, or if a value exceeds `MAX_ITEM_NBYTES`.
+    """Raise SourceError if no NumPy array can have this shape and dtype.
 
-    `name` names the array and its file.
+    Also raise it if a single value takes more than `MAX_ITEM_NBYTES`. `name` contains the array and its file.
     """
     if not is_valid_claim(shape, dtype) or dtype.itemsize > MAX_ITEM_NBYTES:
         raise SourceError(

@@ -85,7 +85,7 @@ class FilesSource(AbstractSource):
         self._pool = SourcePool(openers, max_open=max_open, max_held_nbytes=max_held_nbytes)
         self._keeps_files_open = len(openers) <= max_open
         self._max_held_nbytes = max_held_nbytes
-        self._prefetchers: list[DecompressAhead] = []  # one for each pass that is not closed
+        self._prefetchers: list[DecompressAhead] = []  # one for each read session that is not closed
         files: list[_FileInfo] = []
         with ProgressLine(f"opening {len(openers)} files", len(openers)) as progress:
             for progress.done, opener in enumerate(openers):
@@ -99,7 +99,7 @@ class FilesSource(AbstractSource):
             self._boundaries,
             sum(spec.nbytes for spec in self.specs),
             self._gather_from,
-            # If the pool may close files, read each file only once per group, because opening it again may take long.
+            # If the pool may close files, read each file once per group, because opening a file again may take long.
             gather_mixed=self._decode_rows if self.decodes_rows and self._keeps_files_open else None,
         )
         self._decompressed_nbytes = [file.decompressed_nbytes for file in files]
@@ -133,7 +133,10 @@ class FilesSource(AbstractSource):
         return sum_counters(file.count_decoded() for file in self._files if file.count_decoded is not None)
 
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
-        """Start to decompress the files of upcoming groups; return None unless all files are compressed."""
+        """Start to decompress the files of upcoming groups.
+
+        Return None unless all files are compressed.
+        """
         if not all(self._decompressed_nbytes):
             return None
         sizes, budget = self._decompressed_nbytes, self._max_held_nbytes
@@ -146,7 +149,7 @@ class FilesSource(AbstractSource):
     def _release_group(self, rows: Rows) -> None:
         """Tell the prefetcher of a group that its rows were gathered.
 
-        If no prefetcher has admitted the group yet, tell all, because the group may belong to any of them.
+        If no prefetcher has admitted the group yet, tell all prefetchers, because any of them may admit it later.
         """
         prefetchers = self._prefetchers
         if not any(prefetcher.release_group(rows) for prefetcher in prefetchers):
@@ -159,7 +162,7 @@ class FilesSource(AbstractSource):
             return []
         regions: list[MemoryRegion] = []
         for file_regions in self._read_files(lambda source: source.memory()):
-            if not file_regions:  # one file without regions makes page-locking of the whole source impossible
+            if not file_regions:  # all rows must be in regions that can be page-locked, or none are
                 return []
             regions += file_regions
         return regions
@@ -181,7 +184,7 @@ class FilesSource(AbstractSource):
             return opener.info
 
     def _read_files(self, read: Callable[[AbstractSource], Value]) -> Iterator[Value]:
-        """Yield the result of a function for each file. The pool opens files that it has closed."""
+        """Yield `read(source)` for each file, which the pool opens if it is closed."""
         for number in range(len(self._boundaries) - 1):
             with self._pool.use(number) as source:
                 yield read(source)
@@ -196,9 +199,9 @@ class FilesSource(AbstractSource):
         files = find_parts(rows, self._first_rows).tolist()
 
         def decode_row(position: int, number: int) -> None:
-            one = slice(position, position + 1)
+            index = slice(position, position + 1)
             self._gather_from(
-                files[position], rows[one] - self._boundaries[files[position]], [leaf[one] for leaf in out]
+                files[position], rows[index] - self._boundaries[files[position]], [leaf[index] for leaf in out]
             )
 
         decode_rows(decode_row, rows.tolist())
@@ -282,9 +285,9 @@ def _open_file(opener: Callable[..., Any], file: Path, **options: Any) -> Abstra
 
 
 def _bind_budget(opener: Callable[..., Any], max_held_nbytes: int | None) -> Callable[..., Any]:
-    """Bind the memory budget if the opener has the parameter `max_held_nbytes`.
+    """Return the opener with the memory budget, if it has the parameter `max_held_nbytes`.
 
-    Without a budget of the user, an opener whose default is None chooses the budget itself.
+    If the user gave no budget and the default of the parameter is None, the opener chooses the budget itself.
     """
     parameter = inspect.signature(opener).parameters.get("max_held_nbytes")
     if parameter is None or (max_held_nbytes is None and parameter.default is None):

@@ -2,10 +2,10 @@
 
 If another process shortens a mapped file, a read past the new end kills the reading process (SIGBUS). So each read
 first checks the file size, which takes less than a microsecond, and a large gather checks it again for every few MiB.
-One risk remains: the file may shrink after the check, while these bytes are copied. `pread` has no such risk, but it
+One risk remains: the file may shrink after the check, while bytes are copied. `pread` does not have this risk, but it
 reached only 0.04 to 0.90 of the speed of the mapping (docs/measurements.md#mapped-rows).
 
-A file that was changed in place, or that shrank and grew again, has another modification time. Forebay compares it
+A file that was changed in place, or that shrank and grew again, has a new modification time. Forebay compares this time
 every `CHECK_SECONDS`. A file that is deleted, or replaced by renaming, stays readable while it is mapped.
 """
 
@@ -69,9 +69,9 @@ class MappedFile:
         return 0
 
     def check_unchanged(self) -> None:
-        """Raise an error if the file was shortened or changed in place after it was opened.
+        """Raise SourceChangedError if the file was shortened or changed in place.
 
-        Each call compares the length. Stamps are compared only every `CHECK_SECONDS`.
+        Each call compares the length with that at the time of opening, but the stamp only every `CHECK_SECONDS`.
         """
         current_nbytes = self._mapping.size() if self._mapping is not None else 0
         if current_nbytes < self.nbytes:
@@ -85,7 +85,7 @@ class MappedFile:
         return b"" if self._mapping is None else self._mapping[start : start + nbytes]
 
     def view(self) -> "mmap.mmap | bytes":
-        """Check once that the file is unchanged, and return a buffer for many copies."""
+        """Return the mapping, from which to copy many times, after one check for changes."""
         self.check_unchanged()
         return b"" if self._mapping is None else self._mapping
 
@@ -163,7 +163,8 @@ class MappedSource(AbstractSource):
 
     def file_extents(self) -> list[list[FileExtent]]:
         extents = self.memory_extents()
-        # Overlapping windows are read through the page cache, which holds the bytes that windows share only once.
+        # If windows overlap, return no extents, so that the feed reads them through the page cache. It holds shared
+        # bytes only once.
         overlap = any(find_overlap(leaf, spec.nbytes) for leaf, spec in zip(extents, self.specs, strict=False))
         return [] if overlap else self._file.file_extents(extents)
 
@@ -181,7 +182,7 @@ class ChangeCheck:
     __slots__ = ("_descriptor", "_path", "_stamp", "due_at")
 
     def __init__(self, path: Path, stamp: Stamp, descriptor: int | None = None) -> None:
-        """Check an open file if it has a descriptor, else the file at the path."""
+        """Check the file with this descriptor; without a descriptor, the file at the path."""
         self._path, self._stamp, self._descriptor = path, stamp, descriptor
         self.due_at = 0.0  # seconds of the monotonic clock
 
@@ -205,9 +206,9 @@ def make_stamp(status: os.stat_result) -> Stamp:
 
 
 def validate_file(path: Path) -> None:
-    """Raise an error unless the path is a regular file.
+    """Raise SourceError unless the path is a regular file.
 
-    Opening a pipe could block forever.
+    Other files are refused because opening a pipe could block forever.
     """
     try:
         mode = path.stat().st_mode

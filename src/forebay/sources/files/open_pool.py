@@ -1,4 +1,4 @@
-"""A bounded pool of open sources that closes the least recently used ones."""
+"""`SourcePool`: open sources, of which the least recently used are closed."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ __all__ = ["SourcePool"]
 
 
 class SourcePool:
-    """Opens source number n on its first use.
+    """Opens source `n` with `openers[n]` on its first use.
 
     At most `max_open` sources stay open. Their decompressed or parsed data (`AbstractSource.held_nbytes`) takes at most
     `max_held_nbytes` of memory. The pool never closes a source in use, so it may exceed both limits while threads use
@@ -39,7 +39,7 @@ class SourcePool:
             self._release(entry)
 
     def close(self) -> None:
-        """Close every source that is not in use. The others close when they are released."""
+        """Close the sources that no thread uses now, and every other source after its use."""
         with self._lock:
             self._max_open = 0
             self._close_surplus()
@@ -81,7 +81,7 @@ class SourcePool:
 
 
 class _Entry:
-    """An open source, the number of threads that use it, and its memory in bytes."""
+    """An open source, the number of threads that use it, and its held bytes."""
 
     __slots__ = ("held_nbytes", "source", "users")
 

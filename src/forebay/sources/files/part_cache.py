@@ -13,10 +13,9 @@ Part = TypeVar("Part")
 class PartCache(Generic[Part]):
     """Keeps the most recently used parts, up to `max_nbytes` together.
 
-    The part that was loaded last stays even if it is larger than `max_nbytes`.
-
-    A thread that reads from a part keeps it alive, so many threads together may exceed the limit. `ChunkCache` is for
-    parts of one size, which it decompresses into arrays that exist already.
+    The part that was loaded last stays even if it is larger than `max_nbytes`. A thread that reads from an evicted part
+    keeps it alive, so many threads together may exceed the limit. For parts of one size, use `ChunkCache`, which
+    decompresses them into buffers that it allocates once.
     """
 
     def __init__(self, max_nbytes: int) -> None:
@@ -25,13 +24,15 @@ class PartCache(Generic[Part]):
         self.nbytes = 0  # of all parts
 
     def get(self, key: Hashable, load: Callable[[], tuple[Part, int]]) -> Part:
-        """Return a part. `load` returns the part and its size in bytes. Threads that need the same part load it once.
+        """Return the part with this key. Call `load` if it is not cached.
+
+        `load` returns the part and its size in bytes. If several threads need a part at the same time, one loads it.
 
         >>> cache = PartCache(max_nbytes=10)
         >>> [cache.get(key, lambda: (key.upper(), 6)) for key in "abb"], cache.nbytes
         (['A', 'B', 'B'], 6)
         """
-        if self._process_id != os.getpid():  # during the fork, another thread of the parent may have held the locks
+        if self._process_id != os.getpid():  # a forked process: another thread may have held a lock during the fork
             self._lock, self._entries, self.nbytes, self._process_id = threading.Lock(), {}, 0, os.getpid()
         with self._lock:
             entry: _CachedPart[Part] = self._entries.pop(key) if key in self._entries else _CachedPart()
@@ -49,7 +50,7 @@ class PartCache(Generic[Part]):
 
     def _add(self, key: Hashable, entry: "_CachedPart[Part]") -> None:
         with self._lock:
-            if self._entries.get(key) is not entry:  # `clear` or another thread removed it
+            if self._entries.get(key) is not entry:  # removed during `load`, by `clear` or by another thread
                 return
             self.nbytes += entry.nbytes
             entry.is_counted = True
@@ -61,7 +62,7 @@ class PartCache(Generic[Part]):
 
 
 class _CachedPart(Generic[Part]):
-    """A part, or a place for it while a thread loads it."""
+    """A part, or None while a thread loads the part."""
 
     __slots__ = ("is_counted", "lock", "nbytes", "part")
 

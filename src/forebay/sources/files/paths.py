@@ -24,7 +24,7 @@ Paths: TypeAlias = PathName | Iterable[PathName]
 
 
 def expand_paths(paths: Paths) -> list[Path]:
-    """Return the files of a path, a glob, or a list of both.
+    """Return the files of a path, a glob, or a list of paths and globs.
 
     A list keeps its order. Files of a glob are sorted naturally: 2 before 10.
 
@@ -39,7 +39,7 @@ def expand_paths(paths: Paths) -> list[Path]:
 
 
 def _expand(path: PathName) -> list[Path]:
-    name = os.path.expanduser(path)  # noqa: PTH111 - a Path would lose the trailing slash that the error should show
+    name = os.path.expanduser(path)  # noqa: PTH111 - a Path would remove the trailing slash, which errors should show
     # A file name may contain brackets, so a path that exists is never a pattern.
     if glob.has_magic(name) and not Path(name).exists():
         return _match_glob(name)
@@ -64,7 +64,7 @@ def _match_glob(pattern: str) -> list[Path]:
 
 
 def _validate_no_loop(pattern: str, match: Path) -> None:
-    """Raise SourceError if a link in the path points to a folder above it, so that files would match many times."""
+    """Raise SourceError if a link in the path points to a folder above it."""
     for folder in reversed(match.parents):
         if folder.is_symlink() and folder.resolve() in {above.resolve() for above in folder.parents}:
             raise SourceError(
@@ -74,7 +74,10 @@ def _validate_no_loop(pattern: str, match: Path) -> None:
 
 
 def stamp_files(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Return the absolute path, the size and the modification time (ns) of each file, also of files in folders."""
+    """Return (absolute path, bytes, modification time in ns) of each file.
+
+    For a folder, such as a Zarr store, return these of everything in the folder.
+    """
     stamps = []
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -86,7 +89,7 @@ def stamp_files(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
 def are_read_as_objects(paths: Paths, options: Collection[str]) -> bool:
     """Return whether `forebay.sources.objects` reads these paths, as objects of a store.
 
-    It reads URLs, and also local files if a cache option is set.
+    It reads URLs, and also local files if the user sets the option `cache` or `ram_bytes`.
     """
     return has_url(paths) or not {"cache", "ram_bytes"}.isdisjoint(options)
 
@@ -100,8 +103,8 @@ def has_url(paths: Paths) -> bool:
 def format_suffix(path: Path) -> str:
     """Return the file suffix that identifies the format.
 
-    A shard number is removed: `x.tfrecord-00001-of-00010` has the suffix `.tfrecord`. `.gz` keeps the suffix before it:
-    `x.csv.gz` has the suffix `.csv.gz`.
+    A number at the end is ignored: the suffix of `x.tfrecord-00001-of-00010` is `.tfrecord`. The suffix of a `.gz` file
+    includes the suffix before it: the suffix of `x.csv.gz` is `.csv.gz`.
     """
     name = Path(re.sub(r"-[0-9]+-of-[0-9]+$", "", path.name))
     return Path(name.stem).suffix + name.suffix if name.suffix.lower() == ".gz" else name.suffix
@@ -115,4 +118,4 @@ def natural_sort_key(path: Path | str) -> tuple[list[tuple[int, str]], str]:
     """Return a sort key that orders numbers by value: 2 before 10."""
     parts = re.split(r"([0-9]+)", str(path))
     key = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-    return key, str(path)  # the text decides between names with equal numbers, such as 01 and 1
+    return key, str(path)  # the path itself decides the order of names with equal numbers, such as 01 and 1

@@ -1,4 +1,7 @@
-"""One leaf that a mapped file stores uncompressed in several segments, such as record batches."""
+"""`SegmentedColumn`: a leaf that a mapped file stores uncompressed in several segments.
+
+For example, the record batches of an Arrow file are segments.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -21,9 +24,8 @@ Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 class SegmentedColumn:
     """One leaf in segments of a mapped file.
 
-    Row `boundaries[i] + k` begins at byte `offsets[i] + k * row_nbytes` of `memory`.
-
-    `boundaries` ends with the number of rows. `is_swapped` is True if the values are not in native byte order.
+    Segment `i` has rows `boundaries[i]` to `boundaries[i + 1] - 1`. Row `boundaries[i] + k` begins at byte
+    `offsets[i] + k * row_nbytes` of `memory`. `is_swapped` is True if the values are not in native byte order.
     """
 
     held_nbytes = 0  # the rows are not compressed
@@ -55,11 +57,14 @@ class SegmentedColumn:
             out.byteswap(inplace=True)
 
     def memory(self) -> list[MemoryRegion]:
-        """Return the region of the mapped file; empty without rows or without native byte order."""
+        """Return the region of the mapped file.
+
+        Return an empty list if there are no rows, or if they are not in native byte order.
+        """
         return [memory_region(self._memory)] if self._has_native_rows else []
 
     def memory_extents(self) -> list[MemoryExtent]:
-        """Return one extent for each segment; empty without rows or without native byte order."""
+        """Return one extent per segment, or an empty list if `memory()` returns one."""
         return self._extents() if self._has_native_rows else []
 
     @property
@@ -91,9 +96,12 @@ class SegmentedColumn:
 
 
 def _validate_segments(lengths: Integers, offsets: Integers, row_nbytes: int, memory_nbytes: int) -> None:
-    """Raise SourceError if a segment with rows is not inside of the memory. No product of two numbers is computed."""
+    """Raise SourceError unless all segments with rows are inside of the memory.
+
+    This function divides instead of multiplying, because a product of numbers from a damaged file could overflow.
+    """
     begins, lengths = offsets[lengths != 0], lengths[lengths != 0]
-    room = memory_nbytes - begins  # bytes from the begin of each segment to the end of the memory
+    room = memory_nbytes - begins  # bytes from the start of each segment to the end of the memory
     fits = (begins >= 0) & (room >= 0) & (lengths > 0) & (lengths <= room // max(1, min(row_nbytes, memory_nbytes + 1)))
     if not fits.all():
         raise SourceError("the file claims rows beyond its end. It is damaged or truncated: write it again.")
