@@ -76,7 +76,7 @@ def find_lengths(pipeline: P, order: Order, lengths: Any) -> tuple[Array, P]:
 
 
 def read_lengths(pipeline: P, order: Order, leaves: Sequence[int], call: str) -> tuple[list[Array], P]:
-    """Return the row lengths of each leaf by position of a fixed order, and the pipeline.
+    """Return the row lengths of each leaf by position of an order, and the pipeline.
 
     The length of a row is its first length. Ask the source. If it does not know the lengths of all these leaves, look
     in the folder of `index()`, and read all rows once if they are not there. If the pipeline has such a folder, the
@@ -135,7 +135,7 @@ def _find_leaves(pipeline: PipelineDescription, names: str | Sequence[str] | Non
 
 
 def _stored_lengths(pipeline: PipelineDescription, leaf: int) -> Array | None:
-    """Return the length of each row of a leaf; None if the source does not know it."""
+    """Return the row lengths of a leaf; None if the source does not know them."""
     source, spec = pipeline.source, pipeline.specs[leaf]
     assert isinstance(source, AbstractSource)
     if spec.shape[0] is not None and not source.infers_specs:

@@ -22,8 +22,8 @@ from forebay.sources.windows import find_starts_within, make_windows
 
 __all__ = ["RowMethods"]
 
-OPEN_BLOCKS_NBYTES = 32 << 20  # default size in bytes of all open blocks together
-MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024  # limits of the default number of open blocks
+OPEN_BLOCKS_NBYTES = 32 << 20  # bytes of all open blocks together, if the user passes neither `mix` nor `window`
+MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024  # limits of the number of open blocks that follows from these bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class RowMethods(ChoiceMethods):
         Args:
             seed: Another seed gives another order.
             block: None is an exact shuffle: any row can appear at any position. `"auto"` is exact too, unless the
-                source proposes blocks, as do chunked files and stored objects that do not fit in memory. A number such
+                source proposes blocks. Chunked files and stored objects that do not fit in memory do so. A number such
                 as 4096 is the number of rows of a block.
             mix: The number of open blocks of a block shuffle. By default, as many blocks are open as fit in 32 MiB, but
                 at least 16 and at most 1024.
-            window: The total size of all open blocks, such as `"64MB"`, instead of `mix`. A stream needs a window:
-                Forebay keeps a window of this size in memory and takes rows from it at random.
+            window: Instead of `mix`, the total size of all open blocks, such as `"64MB"`. For a stream, you must pass
+                it: Forebay keeps rows of this total size in memory and takes rows from them at random.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -87,17 +87,17 @@ class RowMethods(ChoiceMethods):
     def window(self, length: int, *, stride: int = 1, horizon: int = 0, within: Any = None) -> Self:
         """Make one row of every window of `length + horizon` consecutive rows of a series.
 
-        A window begins at every `stride`-th row. In the loop, split a batch: `batch[:, :length]`, `batch[:, length:]`.
-        To predict the next token, split it into `batch[:, :-1]` and `batch[:, 1:]`. Windows of arrays and of mapped
-        files share the memory of the series, on the host and on a GPU. Call `window()` before `shuffle()` and `map()`;
-        `split(..., seed=None)` may come before it.
+        A window begins at every `stride`-th row. In the loop, split a batch into inputs and targets:
+        `batch[:, :length]` and `batch[:, length:]`. To predict the next token, split the batch into `batch[:, :-1]` and
+        `batch[:, 1:]`. Windows of arrays and of mapped files share the memory of the series, on the host and on a GPU.
+        Call `window()` before `shuffle()` and `map()`. You may call `split(..., seed=None)` before `window()`.
 
         Args:
             length: The number of rows of a window, without the horizon.
             stride: The distance between the first rows of two windows.
             horizon: The number of rows to predict, at the end of each window.
-            within: The name of a field, or an array with one label per row. Only windows whose rows have the same value
-                are made, for example `within="episode"`.
+            within: The name of a field, such as `"episode"`, or an array with one label per row. Forebay makes only
+                windows whose rows all have the same value or label.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -110,7 +110,7 @@ class RowMethods(ChoiceMethods):
         if horizon < 0:
             raise PipelineError(f"window(horizon={horizon}): pass 0 or more rows to predict.")
         rows, length = self._consecutive_rows(), length + horizon
-        stride = min(stride, rows.stop - rows.start)  # a longer stride also gives a single window
+        stride = min(stride, rows.stop - rows.start)  # with any larger stride, there is also a single window
         assert isinstance(self.source, AbstractSource)
         refuse_error_limit(self.source, "window")
         if within is None:
@@ -125,7 +125,7 @@ class RowMethods(ChoiceMethods):
         return replace(pipeline, source=source, order=order, file_recipe=None)
 
     def _consecutive_rows(self) -> slice:
-        """Return the rows of the source that windows may use, or raise PipelineError."""
+        """Return the consecutive rows that the order has, or raise PipelineError for any other order."""
         if self.order is None:
             raise PipelineError("window() needs rows that can be read by index, not a stream. Use arrays or files.")
         first = consecutive_start(self.order)
@@ -141,7 +141,7 @@ class RowMethods(ChoiceMethods):
         """Repeat all rows (before `batch()`) or all batches (after it) in each epoch.
 
         Args:
-            count: How often the rows or batches come. Without it, the epoch never ends.
+            count: How many times an epoch has each row or batch. Without `count`, the epoch never ends.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -203,10 +203,11 @@ class RowMethods(ChoiceMethods):
         return replace(self, order=Span(self.order, count))
 
     def _propose_blocks(self, order: Order, mix: int | None) -> tuple[int | None, int | None]:
-        """Return the number of rows per block and of open blocks.
+        """Return the rows per block and the number of open blocks, for `block="auto"`.
 
-        The number of rows is None for an exact shuffle: the source proposes no blocks, or the order does not ascend. If
-        the order leaves out rows, its blocks have fewer rows, so that a block still spans the same number of chunks.
+        The first number is None, for an exact shuffle, if the source proposes no blocks or the order does not ascend.
+        If the order leaves out rows, a block has fewer rows than the source proposes. So a block spans as many chunks
+        of the file as without a selection. `mix` is the user's number of open blocks, if there is one.
         """
         assert isinstance(self.source, AbstractSource)
         blocks = self.source.shuffle_blocks
@@ -225,11 +226,12 @@ class RowMethods(ChoiceMethods):
         return replace(self, source=ShuffledStream(self._stream, seed, parse_nbytes(window, "window")), seed=seed)
 
     def _blocks_in_window(self, window: int | str, block: int | str | None, mix: int | None) -> int:
-        """Return how many blocks fit in the window."""
+        """Return how many blocks fit in a window of this size, at least 1."""
         if block in (None, "auto") or mix is not None:
             raise PipelineError(
-                "shuffle(window=) is for streams, or replaces mix= as in shuffle(block=4096, window='64MB'). This "
-                "source can be indexed: shuffle(seed=...) mixes all of its rows."
+                "shuffle(window=...) is for streams, and for block shuffles without mix=. For all rows of this source "
+                "in random order, write shuffle(seed=0). For a block shuffle, write "
+                "shuffle(block=4096, window='64MB')."
             )
         return max(1, parse_nbytes(window, "window") // self._block_nbytes(check_count(block, "shuffle(block={})")))
 
@@ -237,5 +239,7 @@ class RowMethods(ChoiceMethods):
         return max(MIN_OPEN_BLOCKS, min(MAX_OPEN_BLOCKS, OPEN_BLOCKS_NBYTES // self._block_nbytes(block)))
 
     def _block_nbytes(self, block: int) -> int:
-        specs, _ = self.source.stored_rows  # before maps, so that `cache()` does not change the order
+        specs, _ = (
+            self.source.stored_rows
+        )  # not the specs after cached maps, so that `cache()` does not change the order
         return max(1, block * sum(spec.nbytes for spec in specs))
