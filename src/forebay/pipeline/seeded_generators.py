@@ -1,8 +1,8 @@
-"""Calls that draw random numbers from a generator that the same function creates and seeds.
+"""Finds calls that draw random numbers from a generator seeded in the same function.
 
 `torch.rand(3, generator=g)` gives the same numbers in each call of the function if `g` is a local variable with the
-value of `torch.Generator().manual_seed(...)`. The search reads bytecode. It accepts straight code only: what it does
-not understand counts as not seeded.
+value of `torch.Generator().manual_seed(...)`. The search reads bytecode, and follows only straight code: instructions
+without a jump. It treats a call that it does not understand as one without a seeded generator.
 """
 
 import dis
@@ -21,19 +21,19 @@ _CALLS = ("CALL", "CALL_KW")
 _LEAVES_STRAIGHT_CODE = frozenset((*dis.hasjrel, *dis.hasjabs, dis.opmap["CALL_FUNCTION_EX"]))
 _GENERATORS = ("torch.Generator", "torch._C.Generator")
 
-# Returns the full name of what the attributes of a variable are, such as "torch.Generator"; None if it is unknown.
+# A function from `NamePath.names` to the full name of the object, such as "torch.Generator"; None if it is unknown.
 NameFinder: TypeAlias = Callable[[tuple[str, ...]], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class CodeStep:
-    """One instruction. Instructions that read or write two variables are two steps."""
+    """One bytecode instruction. An instruction that reads or writes two variables becomes two steps."""
 
-    name: str
-    value: Any
+    name: str  # of the operation, such as "LOAD_FAST"
+    value: Any  # argument of the instruction, such as the name of a variable
     effect: int  # change of the stack depth
-    is_straight: bool  # False if the next step may be another one, or if the number of arguments is unknown
-    keywords: tuple[str, ...] = ()  # of a call
+    is_straight: bool  # False if the instruction may jump, or if it is a call with an unknown number of arguments
+    keywords: tuple[str, ...] = ()  # names of the keyword arguments of a call
 
     def is_attribute(self, name: str) -> bool:
         return self.name in _ATTRIBUTES and self.value == name
@@ -41,9 +41,9 @@ class CodeStep:
 
 @dataclass(frozen=True, slots=True)
 class NamePath:
-    """A variable that the code reads, and the attributes that it reads from it."""
+    """Steps that read a variable and then attributes, such as `torch.random.manual_seed`."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the variable, then the attributes
     start: int  # index of the first step
     stop: int  # index after the last step
 
@@ -57,7 +57,7 @@ def read_steps(code: CodeType) -> list[CodeStep]:
         if name == "KW_NAMES":  # Python 3.11 and 3.12
             keywords = code.co_consts[instruction.arg or 0]
         elif name in _CALLS:
-            if name == "CALL_KW":  # Python 3.13 and later: the step before it is a tuple of names
+            if name == "CALL_KW":  # Python 3.13 and later: the step before the call loads a tuple of names
                 keywords = steps[-1].value if isinstance(steps[-1].value, tuple) else ()
             popped = instruction.arg + 2 + (name == "CALL_KW") if instruction.arg is not None else 0
             steps.append(CodeStep(name, instruction.arg, 1 - popped, True, keywords))
@@ -73,7 +73,7 @@ def read_steps(code: CodeType) -> list[CodeStep]:
 
 
 def find_name_paths(steps: Sequence[CodeStep]) -> Iterator[NamePath]:
-    """Yield each variable that the code reads, with the attributes that it reads from it."""
+    """Yield a path for each read of a variable, with the attributes that follow."""
     for start, step in enumerate(steps):
         if step.name in _READS:
             stop = start + 1
@@ -85,9 +85,9 @@ def find_name_paths(steps: Sequence[CodeStep]) -> Iterator[NamePath]:
 def draws_from_seeded_generator(
     code: CodeType, steps: Sequence[CodeStep], callee: NamePath, find_name: NameFinder
 ) -> bool | None:
-    """Return whether a call gets a generator that this code creates and seeds.
+    """Return whether the code calls `callee` with a generator that it creates and seeds.
 
-    Return None if the function is not called here, or without `generator=`.
+    Return None if the code does not call `callee` at this place, or calls it without `generator=`.
     """
     call = _find_call(steps, callee.stop)
     if call is None:
@@ -107,14 +107,17 @@ def draws_from_seeded_generator(
 
 
 def _find_call(steps: Sequence[CodeStep], start: int) -> int | None:
-    """Return the index of the step that calls what the step before `start` has put on the stack."""
+    """Return the index of the step that calls the object from step `start - 1`.
+
+    This object is on top of the stack before step `start`. Return None if the code does not call it.
+    """
     depth = 1
     for index in range(start, len(steps)):
         step = steps[index]
         if not step.is_straight:
             return None
         depth += step.effect
-        if depth <= 1 and step.name in _CALLS:  # 1 for the result
+        if depth <= 1 and step.name in _CALLS:  # the call has replaced the object by its result
             return index
         if depth <= 0:
             return None
@@ -122,11 +125,11 @@ def _find_call(steps: Sequence[CodeStep], start: int) -> int | None:
 
 
 def _find_argument(steps: Sequence[CodeStep], start: int, call: int, number: int) -> tuple[int, int]:
-    """Return the range of the steps that compute an argument.
+    """Return the range (start, stop) of the steps that compute an argument.
 
-    `number` counts from the end, beginning with -1. The range is empty if it is not found.
+    `number` counts the arguments from the end, beginning with -1. Return (0, 0) if the argument is not found.
     """
-    depth, last_index = 1, {1: start - 1}  # depth -> index of the last step after which the stack had this depth
+    depth, last_index = 1, {1: start - 1}  # stack depth -> index of the last step after which the stack had this depth
     for index in range(start, call):
         depth += steps[index].effect
         last_index[depth] = index
@@ -136,20 +139,26 @@ def _find_argument(steps: Sequence[CodeStep], start: int, call: int, number: int
 
 
 def _keyword_of(steps: Sequence[CodeStep], index: int) -> str | None:
-    """Return the keyword of the call to which the code passes what step `index` has put on the stack."""
+    """Return the keyword for which a call receives the value of step `index`.
+
+    Return None if the code does not pass the value by keyword.
+    """
     depth = 1
     for step in steps[index + 1 :]:
         if not step.is_straight or depth <= 0:
             return None
         if step.name in _CALLS and depth < 1 - step.effect:
-            number = depth - (step.name == "CALL_KW")  # counts from the last argument, beginning with 1
+            number = depth - (step.name == "CALL_KW")  # place of the argument, counted from the last (1)
             return step.keywords[-number] if number <= len(step.keywords) else None
         depth += step.effect
     return None
 
 
 def _find_generators(steps: Sequence[CodeStep], find_name: NameFinder) -> Iterator[tuple[NamePath, int, bool]]:
-    """Yield the path of each call that makes a generator, where the expression ends, and whether it seeds it."""
+    """Yield each expression that makes a generator: its path, its end, whether it seeds.
+
+    The end is the index after the last step of the expression.
+    """
     for path in find_name_paths(steps):
         call = _find_call(steps, path.stop) if find_name(path.names) in _GENERATORS else None
         if call is None:
@@ -164,9 +173,10 @@ def _find_generators(steps: Sequence[CodeStep], find_name: NameFinder) -> Iterat
 
 
 def _is_seeded_variable(code: CodeType, steps: Sequence[CodeStep], name: str, find_name: NameFinder) -> bool:
-    """Return whether each value of a local variable is a generator that is seeded at once.
+    """Return whether a local variable only ever holds generators that the code seeds at once.
 
-    Other code must not get the generator, because it could seed it at random.
+    Return False also if the code passes the variable elsewhere than to `generator=`, because the receiver could seed
+    the generator at random.
     """
     parameters = code.co_argcount + code.co_kwonlyargcount
     stores = {index for index, step in enumerate(steps) if step.name == "STORE_FAST" and step.value == name}
@@ -186,7 +196,7 @@ def _is_seeded_variable(code: CodeType, steps: Sequence[CodeStep], name: str, fi
 
 
 def _is_seeded_next(steps: Sequence[CodeStep], index: int, name: str) -> bool:
-    """Return whether the next statement calls `manual_seed` of a variable."""
+    """Return whether the statement at `index` calls `manual_seed` of a variable."""
     is_read = index + 1 < len(steps) and steps[index].name in _LOCAL_READS and steps[index].value == name
     return is_read and steps[index + 1].is_attribute("manual_seed")
 
