@@ -1,10 +1,9 @@
-"""A hash of Python values and functions that is equal in every process.
+"""A stable hash of Python values and functions: it is equal in every process.
 
-Caches on disk use it in their keys.
-A function is hashed by its bytecode, constants, defaults, closure, and by the global variables that its code reads. A
-function, class or module of an installed package is hashed by its name and the version of the package.
-`UnstableValueError` names what has no stable hash, such as an object of an unknown class, or a function that reads the
-clock.
+Caches on disk use it in their keys. The hash of a function covers its bytecode, constants, defaults, closure, and the
+global variables that its code reads. For a function, class or module of an installed package, it covers only the name
+and the version of the package. `UnstableValueError` names a value without a stable hash, such as an object of an
+unknown class, or a function that reads the clock.
 """
 
 import builtins
@@ -33,9 +32,9 @@ from forebay.pipeline.impure_reads import find_impure_read
 
 __all__ = ["UnstableValueError", "identify_if_known", "stable_digest"]
 
-MAX_ARRAY_NBYTES = 256 << 20  # bytes; hashing them takes about half a second
+MAX_ARRAY_NBYTES = 256 << 20  # bytes of the largest array to hash, which takes about half a second
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_ARRAYS = (np.ndarray, np.memmap, np.recarray)  # other classes may have more than values: a masked array has a mask
+_ARRAYS = (np.ndarray, np.memmap, np.recarray)  # other array classes may have more than values, such as a mask
 _CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, np.ndarray)
 _CLASS_INTERNALS = frozenset(
     (
@@ -57,7 +56,7 @@ class UnstableValueError(Exception):
 
 
 def stable_digest(value: Any, name: str) -> str:
-    """Return a SHA-256 of a value. `name` is its name in the error.
+    """Return the SHA-256 of a value in hexadecimal digits. An UnstableValueError calls it `name`.
 
     >>> stable_digest((1, "a", lambda x: x + 1), "value") == stable_digest((1, "a", lambda x: x + 1), "value")
     True
@@ -73,9 +72,9 @@ def stable_digest(value: Any, name: str) -> str:
 
 
 def identify_if_known(source: AbstractSource) -> str:
-    """Return a hash of the rows of a source, or an empty string if they have no stable hash.
+    """Return a hash of a source's rows; empty if they have no stable hash.
 
-    If it is empty, only the `version` that the user passed identifies the rows.
+    If the hash is empty, only the `version` that the user passed identifies the rows.
     """
     try:
         return "" if source.identify is None else stable_digest(source.identify(), "the source")
@@ -87,12 +86,13 @@ class _Digest:
     """Feeds values to a hash.
 
     It writes the type before each value, the length before each string, and the number of items before those of a list,
-    tuple or dict.
+    tuple or dict. So different values never give the same bytes.
     """
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        # id of each added object -> its number and itself. Functions and classes may refer to themselves.
+        # id of each added object -> its number, and the object. Without this, a function that refers to itself would
+        # be added without end.
         self._seen: dict[int, tuple[int, Any]] = {}
 
     def hexdigest(self) -> str:
@@ -101,7 +101,7 @@ class _Digest:
     def add(self, value: Any, name: str) -> None:
         kind = type(value)
         if kind is int:
-            self._write("int", f"{value:x}")  # Python refuses to write long numbers in decimal digits
+            self._write("int", f"{value:x}")  # hexadecimal, because Python refuses decimal texts of very long numbers
         elif kind in _PLAIN:
             self._write(kind.__name__, repr(value))
         elif kind in (tuple, list):
@@ -127,7 +127,7 @@ class _Digest:
             return
         self._seen[id(value)] = (len(self._seen), value)  # keeps the value alive, so that no other object gets its id
         if _is_exported(value):
-            module = getattr(value, "__module__", None) or "numpy"  # older versions of NumPy set none for ufuncs
+            module = getattr(value, "__module__", None) or "numpy"  # in older versions of NumPy, ufuncs have no module
             self._write("exported", module, value.__name__, _package_version(module, name))
         elif isinstance(value, FunctionType):
             self._add_function(value, name)
@@ -182,9 +182,9 @@ class _Digest:
             self._write("import", module, _package_version(module, name))
 
     def _add_global(self, variables: dict[str, Any], path: tuple[str, ...], name: str) -> None:
-        """Add a global variable.
+        """Add the global variable that a path begins with.
 
-        If it is a module that is not installed, add only the attribute that the code reads.
+        If it is a module that is not installed, add only the attribute that the code reads from it.
         """
         variable, attributes = path[0], list(path[1:])
         self._write("global", variable)
@@ -238,7 +238,7 @@ class _Digest:
 
 
 def _global_paths(code: CodeType) -> Iterator[tuple[str, ...]]:
-    """Yield each global variable that the code reads, with the attributes, such as (np, sqrt)."""
+    """Yield each global variable that the code reads, with attributes, such as ("np", "sqrt")."""
     path: list[str] = []
     for instruction in dis.get_instructions(code):
         if path and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -254,9 +254,12 @@ def _global_paths(code: CodeType) -> Iterator[tuple[str, ...]]:
 
 
 def _imported_modules(code: CodeType, package: str | None) -> Iterator[str]:
-    """Yield the full names of the modules that the code imports. `package` contains the code."""
+    """Yield the full names of the modules that the code imports.
+
+    `package` is the name of the package that contains the code.
+    """
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-    for level, step in zip(steps, steps[2:], strict=False):  # the code loads the level, then the names, then imports
+    for level, step in zip(steps, steps[2:], strict=False):  # three steps: load the level, load the names, import
         if step.opname == "IMPORT_NAME":
             yield _resolve_import("." * level.argval + step.argval, package)
     for constant in code.co_consts:
@@ -265,7 +268,7 @@ def _imported_modules(code: CodeType, package: str | None) -> Iterator[str]:
 
 
 def _resolve_import(name: str, package: str | None) -> str:
-    """Return the full name of a module; a relative name stays as it is if the package does not contain it."""
+    """Return the full name of a module, or `name` itself if `package` cannot resolve it."""
     try:
         return importlib.util.resolve_name(name, package)
     except ImportError:
@@ -302,9 +305,9 @@ def _package_version(module: str, name: str) -> str:
 
 
 def _is_exported(value: Any) -> bool:
-    """Return whether an installed module has this object under its own name."""
+    """Return whether the name of an object leads to this object in an installed module."""
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if isinstance(value, np.ufunc):  # its attributes differ between versions of NumPy
+    if isinstance(value, np.ufunc):  # `__module__` and `__qualname__` of ufuncs differ between versions of NumPy
         module, qualname = "numpy", value.__name__
     if not isinstance(module, str) or not isinstance(qualname, str) or not _is_installed(module):
         return False
@@ -315,7 +318,10 @@ def _is_exported(value: Any) -> bool:
 
 
 def _is_generated(method: Any) -> bool:
-    """Return whether `dataclasses` made a method. Its code follows from the fields."""
+    """Return whether `dataclasses` generated a method.
+
+    The digest needs no such method, because it contains the fields from which `dataclasses` generates the code.
+    """
     code = getattr(inspect.unwrap(method), "__code__", None)
     return code is not None and code.co_filename in ("<string>", dataclasses.__file__, reprlib.__file__)
 

@@ -1,4 +1,7 @@
-"""Reads fields of stored rows in chunks, for `filter`, `split(by=)`, `sample(balance=)` and `window(within=)`."""
+"""Reads fields of all rows, for `filter`, `split(by=)`, `sample(balance=)` and `window(within=)`.
+
+These methods read stored rows: rows as the source has them, before any transform.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -21,11 +24,15 @@ __all__ = ["filter_mask", "read_labels", "refuse_transforms"]
 
 P = TypeVar("P", bound=PipelineDescription)
 
-CHUNK_NBYTES = 8 << 20  # bytes of all leaves of a chunk; a source may have to read all leaves
+# Bytes of a chunk: the rows that Forebay reads at a time. They count all leaves, because a source may have to read all.
+CHUNK_NBYTES = 8 << 20
 
 
 def filter_mask(pipeline: P, row_filter: RowFilter) -> tuple[Array, P]:
-    """Return for each position of a fixed order whether the filter keeps its row, and the pipeline with a decision."""
+    """Return a mask of the positions that the filter keeps, and the pipeline.
+
+    With `index()`, the returned pipeline has a decision that says whether the rows were read.
+    """
     assert pipeline.order is not None
     count = require_length(pipeline.order, "filter")
 
@@ -41,9 +48,10 @@ def filter_mask(pipeline: P, row_filter: RowFilter) -> tuple[Array, P]:
 
 
 def read_labels(pipeline: P, labels: Any, call: str) -> tuple[Array, P]:
-    """Return one label for each position of a fixed order, and the pipeline with a decision about the pass.
+    """Return one label for each position of a fixed order, and the pipeline.
 
-    `labels` is the name of a field, or the labels themselves. `call` is the user's call, such as "split(by=...)".
+    `labels` is the name of a field, or the labels themselves. `call` is the user's call, such as "split(by=...)". With
+    `index()`, the returned pipeline has a decision that says whether the rows were read.
     """
     assert pipeline.order is not None
     length = require_length(pipeline.order, call)
@@ -71,7 +79,7 @@ def read_labels(pipeline: P, labels: Any, call: str) -> tuple[Array, P]:
 
 
 def _read_chunks(pipeline: PipelineDescription, leaves: Sequence[int], call: str) -> Iterator[tuple[int, list[Array]]]:
-    """Yield the first position and the leaves of each chunk."""
+    """Read the rows in chunks; yield the first position and the leaves of each chunk."""
     source, order = pipeline.source, pipeline.order
     assert isinstance(source, AbstractSource)
     assert order is not None
