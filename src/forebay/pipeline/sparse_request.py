@@ -19,10 +19,10 @@ from forebay.transforms.ops import Cast, Map, Scale
 
 __all__ = ["SparseBatches", "choose_sparse_transport", "make_sparse_batches"]
 
-# Smallest ratio of the bytes of dense rows to the bytes of values and columns. With a smaller ratio, the scatter on the
-# device is not worth it.
+# Smallest ratio of the bytes of dense rows to the bytes of values and columns for which Forebay uploads values and
+# columns. Below it, the upload saves too little for the additional work: the device scatters the values into rows.
 MIN_SAVING = 2
-# NumPy dtypes that all frameworks scatter on a GPU. TensorFlow moves smaller integers and bool to the CPU for this.
+# NumPy dtypes that all frameworks can scatter on a GPU. TensorFlow, for example, scatters small integers on the CPU.
 _SCATTERED_DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 
 
@@ -30,8 +30,8 @@ _SCATTERED_DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", 
 class SparseBatches:
     """How batches become trees of sparse tensors and dense arrays, for `batch(sparse=True)`."""
 
-    widths: tuple[int | None, ...]  # for each leaf of a row, its length if it is sparse, else None
-    structure: Structure
+    widths: tuple[int | None, ...]  # for each leaf of a row, its number of columns if it is sparse, else None
+    structure: Structure  # how these leaves are nested
     specs: tuple[ArraySpec, ...]  # of a row, as if it were dense
 
     def builder(self, hand_off: SparseTensorHandOff) -> Callable[[Sequence[Any]], Tree]:
@@ -39,7 +39,7 @@ class SparseBatches:
         build_tree, widths, to_sparse = self.structure.builder(), self.widths, hand_off.to_sparse
 
         def build(leaves: Sequence[Any]) -> Tree:
-            remaining = iter(leaves)
+            remaining = iter(leaves)  # a sparse leaf has three arrays: values, columns and counts
             parts = [(next(remaining),) if width is None else (*islice(remaining, 3), width) for width in widths]
             return build_tree([to_sparse(*part) if len(part) > 1 else part[0] for part in parts])
 
@@ -47,9 +47,10 @@ class SparseBatches:
 
 
 def make_sparse_batches(pipeline: Pipeline, target: Target) -> tuple[Pipeline, SparseBatches | None]:
-    """Return a pipeline of values, columns and counts for `batch(sparse=True)`, and how batches are built.
+    """Return the pipeline with sparse leaves as arrays, and what builds sparse batches.
 
-    Without `sparse=True`, return the same pipeline. Raise PipelineError if batches cannot be sparse.
+    A sparse leaf becomes three arrays: values, columns and counts. Without `batch(sparse=True)`, return the same
+    pipeline and None. Raise PipelineError if batches cannot be sparse.
     """
     if pipeline.batching is None or not pipeline.batching.sparse:
         return pipeline, None
@@ -63,14 +64,14 @@ def make_sparse_batches(pipeline: Pipeline, target: Target) -> tuple[Pipeline, S
         which = "pad=" if pipeline.padded else str(pipeline.transforms[0])
         raise PipelineError(f"{which} needs dense rows. Leave it out, or leave out batch(sparse=True).")
     if any(isinstance(leaf, CsrMatrix) and leaf.has_duplicates for leaf in source.leaves):
-        raise PipelineError("batch(sparse=True) needs a matrix in canonical form. Call matrix.sum_duplicates() before.")
+        raise PipelineError("batch(sparse=True) needs a matrix in canonical form. Call matrix.sum_duplicates() first.")
     if target.split is not None:
         raise PipelineError("batch(sparse=True) cannot be divided among several devices. Leave out sparse=True.")
     width = max(filter(None, _widths(source)), default=0)
     if width > MAX_COLUMNS:
         raise PipelineError(
             f"a matrix has {width} columns, but sparse batches have column numbers of 32 bits. Use at most "
-            f"{MAX_COLUMNS} columns, for example by hashing."
+            f"{MAX_COLUMNS} columns. For example, hash the column numbers."
         )
     if not isinstance(target.hand_off, SparseTensorHandOff):
         raise PipelineError(f"feed({target.hand_off.name!r}) has no sparse tensors. Leave out batch(sparse=True).")
@@ -82,8 +83,8 @@ def make_sparse_batches(pipeline: Pipeline, target: Target) -> tuple[Pipeline, S
 def choose_sparse_transport(pipeline: Pipeline, target: Target) -> tuple[Pipeline, tuple[Decision, ...]]:
     """Return a pipeline whose sparse rows become dense on the device, if this saves bytes.
 
-    Its rows cross to the device as values and columns. Otherwise return the same pipeline, whose rows become dense on
-    the host. For a device, the decision says why.
+    The rows then cross to the device as values and columns. Otherwise return the same pipeline, whose rows become dense
+    on the host. If the target is a device and the rows are sparse, also return the decision with its reason.
     """
     source = pipeline.source
     if target.device_handoff is None or not isinstance(source, SparseSource):

@@ -21,8 +21,8 @@ from forebay.transforms.padding import RaggedFields, RowList, Unpadded, pad_rows
 
 __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
 
-MAX_SHOWN_ROWS = 8  # of the first batch in an error message
-MAX_SAMPLE_TRIES = 100  # batches that may have no readable row before one that has
+MAX_SHOWN_ROWS = 8  # row numbers of the first batch that an error message lists
+MAX_SAMPLE_TRIES = 100  # batches that Forebay tries to read before it gives up; a readable row in one is enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class TransformSpecs:
     `stages[i]` has the specs and the structure that transform `i` receives. The last stage is the output.
     """
 
-    transforms: tuple[Transform, ...]  # each map with the structure of its result
+    transforms: tuple[Transform, ...]  # the user's transforms, in which each map knows the structure of its result
     stages: tuple[tuple[tuple[ArraySpec, ...], Structure], ...]
     batch_rows: int  # rows per batch; for ready-made batches, rows of the first batch
 
@@ -50,8 +50,8 @@ class TransformSpecs:
 def infer_specs(pipeline: PipelineDescription, transforms: Sequence[Transform]) -> TransformSpecs:
     """Apply the transforms to one batch, and return the specs before and after each transform.
 
-    If there is a map, the function uses the first batch of the pipeline, because the result of a map may depend on the
-    data. Without a map, it uses a batch with one row of zeros. Raise SpecError if a result holds Python objects.
+    If there is a map, this batch is the first one of the pipeline, because the result of a map may depend on the data.
+    Without a map, the batch is one row of zeros. Raise SpecError if a result holds Python objects.
     """
     structure = pipeline.structure
     has_map = any(isinstance(transform, Map) for transform in transforms)
@@ -74,10 +74,10 @@ def infer_specs(pipeline: PipelineDescription, transforms: Sequence[Transform]) 
 
 
 def padded_transforms(pipeline: PipelineDescription) -> tuple[Transform, ...]:
-    """Return the transforms; maps on rows get the arguments of `batch(pad=..., ragged=...)`.
+    """Return the transforms; maps on rows get the arguments `pad` and `ragged` of `batch()`.
 
-    With `ragged`, each map on rows returns ragged rows. With `pad`, the last map on rows pads its results, and the maps
-    before it return unpadded rows.
+    With `ragged`, each map on rows returns ragged rows. With `pad`, the last map on rows pads its results, and the
+    earlier maps return rows without padding.
     """
     batching, last = pipeline.batching, pipeline.last_row_map
     pad = None if batching is None else batching.ragged or batching.pad
@@ -100,7 +100,7 @@ def _first_batch(pipeline: PipelineDescription) -> list[Any]:
     if not isinstance(source, AbstractSource):
         return pad_rows(source.sample(rows), names, pad)
     assert pipeline.order is not None
-    is_one_position = pipeline.batching.tokens is not None  # of the order, because a position is a whole batch
+    is_one_position = pipeline.batching.tokens is not None  # with `tokens`, a position of the order is a whole batch
     count = 1 if is_one_position else min(rows, pipeline.order.length or rows)
     if pad is not None and source.error_limit is None:
         return pad_rows(source.gather_rows(_row_numbers(pipeline.order, 0, count)), names, pad)
@@ -109,7 +109,7 @@ def _first_batch(pipeline: PipelineDescription) -> list[Any]:
 
 
 def _describe_first_batch(pipeline: PipelineDescription, count: int) -> str:
-    """Return the row numbers of the first batch, for an error message."""
+    """Return the name of the first batch with its row numbers, for an error message."""
     if pipeline.order is None or (pipeline.batching is not None and pipeline.batching.tokens is not None):
         return "the first batch"
     numbers = _row_numbers(pipeline.order, 0, min(count, MAX_SHOWN_ROWS)).tolist()
@@ -120,7 +120,8 @@ def _describe_first_batch(pipeline: PipelineDescription, count: int) -> str:
 def _first_readable_rows(source: AbstractSource, order: Order, count: int) -> list[Any]:
     """Return the leaves of the rows at the first `count` positions of the order.
 
-    If the source skips unreadable rows, other rows replace them. If all are unreadable, try the next rows.
+    If the source skips unreadable rows, replace each by a good row. If all rows are unreadable, try the next `count`
+    positions, and finally raise the first error.
     """
     tries = range(MAX_SAMPLE_TRIES)
     if order.length is not None:
