@@ -94,7 +94,7 @@ def test_numpy_with_a_device_is_refused_with_a_remedy():
 
 @pytest.mark.parametrize("cuda", [without_bindings], indirect=True)
 def test_a_requested_gpu_needs_the_bindings_and_the_error_names_the_package(cuda):
-    with pytest.raises(DeviceError, match=r"'cuda' is missing: pip install 'forebay\[cu13\]'") as refused:
+    with pytest.raises(DeviceError, match=r"'cuda' is missing\. Run pip install 'forebay\[cu13\]'") as refused:
         resolve_target("cuda", "framework")
     assert isinstance(refused.value.__cause__, ModuleNotFoundError)
 

@@ -24,20 +24,24 @@ class Target:
     available_nbytes: int = 0  # device memory that the framework can still allocate; 0 for the CPU
     decisions: tuple[Decision, ...] = ()  # about the devices, such as why device="auto" selected the CPU
     split: BatchSplit | None = None  # the parts of a batch; None unless `device` is an object such as a `NamedSharding`
-    place: str = "the CPU"  # in error messages: the device of batches that Forebay writes to host memory
+    place: str = "the CPU"  # for error messages: where batches go if Forebay itself fills slots in host memory
 
     @property
     def runs_device_transforms(self) -> bool:
-        """Whether the framework can run transforms on batches: on a GPU, and on one device that the host fills."""
+        """Whether the framework can run device transforms.
+
+        It can on a GPU. It also can on a single other device, such as the CPU, if the hand-off has `cast`.
+        """
         return self.device_handoff is not None or (self.split is None and isinstance(self.hand_off, CastingHandOff))
 
 
 def resolve_target(device: Any, to: str) -> Target:
     """Return the target of `feed(to, device=...)`.
 
-    `device` is a name such as "cuda:0", the index of a GPU, a `torch.device` or an engine. `"auto"` selects the CPU for
-    NumPy. For other frameworks it selects a GPU if the framework and the driver see one, else another accelerator of
-    the framework, else the CPU. Objects of a framework describe several devices, such as a `NamedSharding` of JAX.
+    `device` is a name such as "cuda:0", the index of a GPU, a `torch.device`, an engine, or an object of a framework
+    that describes several devices, such as a `NamedSharding` of JAX. `"auto"` selects the CPU for NumPy. For other
+    frameworks, it selects a GPU if the framework and the driver see one, else another accelerator of the framework,
+    else the CPU.
     """
     is_engine = hasattr(device, "open_slot")
     if not isinstance(device, str | int) and not is_engine:
@@ -47,7 +51,7 @@ def resolve_target(device: Any, to: str) -> Target:
     hand_off: HandOff = registry.load_hand_off(to)()
     if is_engine:
         return _target_of_engine(adapt_engine(device), hand_off)
-    # The str() of a torch.device is a name such as "cuda:0".
+    # str() converts a torch.device to a name such as "cuda:0".
     device = f"cuda:{device}" if isinstance(device, int) else str(device).lower()
     if device == "cpu" or (device == "auto" and to == "numpy"):
         return Target(registry.load_engine("cpu")(), hand_off)
@@ -71,7 +75,7 @@ def resolve_target(device: Any, to: str) -> Target:
 
 
 def _copying_target(hand_off: Any) -> Target:
-    """Return the target for a device that the framework itself fills."""
+    """Return the target for a device to which the framework itself copies batches."""
     why = f"{hand_off.name} itself copies each batch to this device; Forebay writes to NVIDIA GPUs only"
     decision = Decision("device", str(hand_off.device), why)
     return Target(registry.load_engine("cpu")(), hand_off, decisions=(decision,), place=str(hand_off.device))
@@ -83,14 +87,17 @@ def _cuda_target(hand_off: HandOff, index: int | None) -> Target:
         engine: Any = registry.load_engine("cuda")(device_handoff)
     except ImportError as error:
         raise DeviceError(
-            f"feeding a GPU needs NVIDIA's Python bindings, and {error.name!r} is missing: "
-            "pip install 'forebay[cu13]' (or 'forebay[cu12]'), or pass device='cpu'."
+            f"feeding a GPU needs NVIDIA's Python bindings, and {error.name!r} is missing. "
+            "Run pip install 'forebay[cu13]' (or 'forebay[cu12]'), or pass device='cpu'."
         ) from error
     return _target_of_engine(engine, hand_off)
 
 
 def _placed_target(hand_off: PlacedHandOff) -> Target:
-    """Return the target for the devices that an object of a framework describes, such as a `NamedSharding`."""
+    """Return the target for the several devices that the user's object describes.
+
+    The object is one of the framework, such as a `NamedSharding` of JAX.
+    """
     index = hand_off.gpu_index
     target = Target(registry.load_engine("cpu")(), hand_off) if index is None else _cuda_target(hand_off, index)
     return replace(target, decisions=(Decision("device", *hand_off.description),), split=hand_off.split)
