@@ -1,9 +1,9 @@
 """The transport of rows to a device: resident, part resident, pull or stage.
 
     resident        all rows fit on the device: Forebay uploads them once, then the device gathers every batch
-    part resident   a part of the rows fits on the device: the device pulls the others
-    pull            the rows are in host memory that can be page-locked: the device reads them from there
-    stage           all other rows: worker threads gather them into page-locked slots; one copy per slot uploads them
+    part resident   only a part of the rows fits on the device: the device pulls the other rows
+    pull            the rows are in host memory that can be page-locked: the device reads them from this memory
+    stage           in all other cases: worker threads gather rows into page-locked slots; one copy uploads each slot
 
 The device pulls each leaf by DMA or by a kernel. A DMA per row leaves the GPU's processors free but needs CPU time, so
 Forebay uses it for large rows if the process has two or more cores. A kernel reads short rows in address order.
@@ -22,22 +22,24 @@ from forebay.errors import BudgetError
 
 __all__ = ["MAX_GROUP_BATCHES", "DeviceInput", "PullSpeeds", "Transport", "choose_transport"]
 
-# Bytes of a row. With one DMA per row, rows of 48 KiB reach 54 of 55 GB/s on an H200. But the thread that queues DMAs
-# slows steps that Python limits, by 5 to 9 %. The kernel reaches 47 GB/s, and slows these steps by 2 %
-# (docs/measurements.md#inside-trainers).
+# Bytes of the smallest row that the device pulls by DMA. On an H200, DMAs read rows of 48 KiB at 54 GB/s (the link has
+# 55 GB/s), and a kernel at 47 GB/s. But the thread that queues so many DMAs makes steps that Python limits 5 to 9 %
+# longer; with a kernel, they are 2 % longer (docs/measurements.md#inside-trainers).
 DMA_ROW_NBYTES = 64 << 10
 MIN_DMA_CORES = 2  # one DMA takes 0.9 us of CPU time; on a single core this would slow the training loop
-PULL_THREADS = 2  # worker threads; while one fill sorts its rows, a second fill can use the link
+PULL_THREADS = 2  # worker threads; while the device sorts the rows for one, it can pull the rows for the other
 MAX_GROUP_BATCHES = 320  # the same limit as on the host, because the feed hands off all batches of a group at once
 
-PULL_GROUP_NBYTES = 128 << 20  # bytes; a kernel sorts the rows of a group by address; larger groups are hardly faster
+PULL_GROUP_NBYTES = 128 << 20  # bytes of a group, whose rows a kernel sorts by address; more is hardly faster
 PULL_SLOTS = 6  # slots being filled or ready; if the host pauses, the consumer can use all of them before it waits
 MIN_SLOTS = 3  # slots of one batch that must fit in device memory; otherwise `choose_transport` raises BudgetError
 MIN_GROUPS = 8  # groups per pass; with fewer, transfers do not overlap with the work of the consumer
 
-RESIDENT_GROUP_NBYTES = 1 << 30  # bytes; the device gathers them in 0.5 ms, longer than Python needs to queue the work
-RESIDENT_SLOTS = 2  # enough, because the device fills a group of resident rows almost at once
-MIN_RESIDENT_GROUPS = 4  # groups per pass, like MIN_GROUPS; fewer, because the device fills these groups faster
+# Bytes of a group of resident rows. The device gathers them in 0.5 ms, which is longer than Python needs to queue the
+# work.
+RESIDENT_GROUP_NBYTES = 1 << 30
+RESIDENT_SLOTS = 2  # slots being filled or ready; two are enough, because the device gathers resident rows so fast
+MIN_RESIDENT_GROUPS = 4  # groups per pass, like MIN_GROUPS; fewer are enough, because the device gathers so fast
 
 MAX_RESIDENT_SHARE = 0.5  # of the available device memory, if the user sets no budget; the other half is for the model
 MIN_RESIDENT_SHARE = 0.25  # of the rows; if fewer rows fit, no row is resident and the model gets the memory
@@ -50,7 +52,8 @@ LARGE_DEVICE_SLOTS_SHARE = 0.03125
 BUDGET_SLOTS_SHARE = 0.25  # share of `device_bytes` for slots, if rows may be resident
 
 ROW_NUMBER_NBYTES = 12  # bytes per row of a slot: the row number (8) and its position in address order (4)
-SLOT_OVERHEAD_NBYTES = 30 << 10  # bytes per slot for the counters of the sort kernel, the order program and padding
+# Bytes per slot for padding, the counters of the kernel that sorts rows, and the program that computes row numbers.
+SLOT_OVERHEAD_NBYTES = 30 << 10
 MAX_ORDER_SHARE = 0.125  # of the device memory or its budget, for the tables of an order
 EXTENT_NBYTES = 24  # bytes of one entry in an extent table
 
@@ -63,7 +66,7 @@ class PullSpeeds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceInput:
-    """Everything about the device and the source that the planner reads."""
+    """What the planner reads about the device, and about the source of its rows."""
 
     name: str  # such as "cuda:0"
     available_nbytes: int  # device memory that the framework can still allocate
@@ -73,7 +76,7 @@ class DeviceInput:
     extents: tuple[int, ...]  # number of memory extents of each leaf; empty if the device cannot pull the rows
     consumer_slots: int  # slots that the consumer or its queued work still reads
     batches: int | None = None  # per pass; None if unknown
-    overlap_nbytes: int = 0  # bytes that a row shares with the next one, as windows do; of all leaves together
+    overlap_nbytes: int = 0  # bytes that a row shares with the next row, as windows do; the sum over all leaves
     order_nbytes: int | None = None  # bytes of the tables of the order; None if a device cannot compute row numbers
     why_staged: str = ""  # why the device cannot pull the rows; used only if `extents` is empty
     speeds: PullSpeeds | None = None  # None if `forebay probe` has not measured this machine
@@ -114,10 +117,11 @@ def choose_transport(
     max_group_batches: int = MAX_GROUP_BATCHES,
     slot_specs: tuple[ArraySpec, ...] | None = None,
 ) -> Transport | None:
-    """Return how the device pulls rows, or None if they must be staged.
+    """Return how the device pulls rows, or None if worker threads must stage them.
 
-    `specs` describe rows in the source. `slot_specs` describe rows in a slot; the framework may have narrower dtypes.
-    Raise BudgetError if the slots, or all rows with `resident="always"`, do not fit on the device.
+    `specs` describe rows in the source. `slot_specs` describe rows in a slot, whose dtypes may be narrower. `cores` is
+    the number of CPU cores of this process. Raise BudgetError if the slots do not fit on the device, or if the rows do
+    not fit there with `resident="always"`.
     """
     if not device.extents:
         return None
@@ -126,7 +130,7 @@ def choose_transport(
     device, order_decisions = _reserve_order_tables(device)
     row_nbytes = sum(spec.nbytes for spec in specs)
     stored_nbytes = row_nbytes - device.overlap_nbytes  # per resident row
-    # A DMA per row needs a table of all rows. Rows that overlap may be very many.
+    # A DMA per row needs a table of all rows, and windows (rows that overlap) may be too many for such a table.
     can_use_dma = cores >= MIN_DMA_CORES and not device.overlap_nbytes
     methods = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and can_use_dma else "kernel" for spec in specs)
     slot_specs = specs if slot_specs is None else slot_specs
@@ -169,9 +173,10 @@ def choose_transport(
 
 
 def _reserve_order_tables(device: DeviceInput) -> tuple[DeviceInput, list[Decision]]:
-    """Return the device with less available memory, because the order tables need some.
+    """Return the device without the memory for the order's tables, and the decision.
 
-    If the tables are too large, return the device without tables (`order_nbytes` is None) and all its memory.
+    If the tables are too large, return the device with all its memory, but without tables (`order_nbytes` is None).
+    Then the host computes the row numbers.
     """
     if not device.order_nbytes:
         return device, []
@@ -188,13 +193,15 @@ def _reserve_order_tables(device: DeviceInput) -> tuple[DeviceInput, list[Decisi
 def _slot_nbytes(
     device: DeviceInput, specs: tuple[ArraySpec, ...], slot_specs: tuple[ArraySpec, ...], batch_rows: int
 ) -> Callable[[int], int]:
-    """Return a function that computes the bytes of a slot with n batches.
+    """Return a function from a number of batches to the bytes of a slot.
 
-    A slot contains the rows, the 64-bit rows of leaves that a kernel narrows, and the workspace of the kernels.
+    A slot contains the rows, the workspace of the kernels, and the 64-bit values of leaves before a kernel narrows
+    them.
     """
     narrowed_specs = [spec for spec, output in zip(specs, slot_specs, strict=True) if spec.dtype != output.dtype]
     all_specs = (*slot_specs, *narrowed_specs)
-    # Page-locking may split an extent into three. Resident rows are one more extent.
+    # Page-locking may split an extent into three: the first page, whole pages, and the last page. Resident rows are one
+    # more extent.
     tables_nbytes = sum(align((3 * count + 1) * EXTENT_NBYTES, DEVICE_ALIGNMENT) for count in device.extents)
 
     def slot_nbytes(batches: int) -> int:
@@ -213,7 +220,11 @@ def _choose_sizes(
     slots: int,
     max_group_batches: int,
 ) -> tuple[int, int, int]:
-    """Return the number of slots, the batches per group, and the bytes per slot."""
+    """Return the number of slots, the batches per group, and the bytes per slot.
+
+    `slot_nbytes` is the result of `_slot_nbytes`, and `row_nbytes` the bytes of a resident row. `group_nbytes`, `slots`
+    and `max_group_batches` are upper limits.
+    """
     batch_nbytes = slot_nbytes(1)
     resident_nbytes = device.rows * row_nbytes + device.overlap_nbytes if device.resident == "always" else 0
     slots_budget = _slots_budget(device, (MIN_SLOTS + device.consumer_slots) * batch_nbytes, resident_nbytes)
@@ -253,7 +264,7 @@ def _slots_budget(device: DeviceInput, min_nbytes: int, resident_nbytes: int) ->
 
 
 def _resident_rows(device: DeviceInput, row_nbytes: int, *, slots_nbytes: int) -> tuple[int, str]:
-    """Return how many rows stay on the device, and why."""
+    """Return how many rows, from row 0 on, stay on the device, and why."""
     total_nbytes = device.rows * row_nbytes + device.overlap_nbytes
     limit = int(device.available_nbytes * MAX_RESIDENT_SHARE)
     if device.budget_nbytes is not None:
@@ -276,9 +287,9 @@ def _resident_rows(device: DeviceInput, row_nbytes: int, *, slots_nbytes: int) -
 def _expected_speed(
     speeds: PullSpeeds, specs: tuple[ArraySpec, ...], slot_specs: tuple[ArraySpec, ...], resident_share: float
 ) -> Decision:
-    """Predict the speed from the measured ceilings, in bytes that the framework receives.
+    """Return the decision with the expected speed, in bytes that the framework receives.
 
-    The time for resident rows is not counted.
+    The measured ceilings give the time to pull the rows. Resident rows count as if they took no time.
     """
     received_nbytes = sum(spec.nbytes for spec in slot_specs)
     pull_seconds = sum(spec.nbytes / speeds.bytes_per_second(spec.nbytes) for spec in specs if spec.nbytes)
