@@ -37,8 +37,8 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
     """Raise PipelineError if the pipeline or an option is invalid for every target."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise PipelineError(
-            "this Python runs without the global interpreter lock, and Forebay counts references to know when memory "
-            "is free, which needs the lock. Set PYTHON_GIL=1, or use a Python that is not free-threaded."
+            "this Python runs without the global interpreter lock, but Forebay needs the lock: it counts references to "
+            "know when memory is free. Set PYTHON_GIL=1, or use a Python that is not free-threaded."
         )
     if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
         raise PipelineError("the pipeline has no batch size. Call batch(n) before feed().")
@@ -65,8 +65,8 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
 def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nbytes: int | None) -> None:
     """Raise PipelineError if the target does not suit the pipeline or the options.
 
-    It must be possible to divide each batch among the devices. If the batches do not go to a GPU, no option, transform
-    or decoder may need one.
+    If the target has several devices, it must be possible to divide each batch among them. If the batches do not go to
+    a GPU, no option, transform or decoder may need a GPU.
     """
     if target.split is not None:
         _validate_split(pipeline, target.split, Cursor())
@@ -94,7 +94,7 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
     """Return the pipeline; for a padded or ragged stream, with variable lengths in the specs.
 
     Raise PipelineError if rows may differ in length, but the batches are neither padded nor ragged. Raise it also for
-    padded or ragged batches of a stream whose rows do not come directly from a generator.
+    padded or ragged batches of a stream unless its source is a generator without further operations.
     """
     if not pipeline.padded and any(spec.ragged for spec in pipeline.specs):
         raise PipelineError(
@@ -105,8 +105,9 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
         return pipeline
     if not isinstance(pipeline.source, RowStream):
         raise PipelineError(
-            "padding needs rows directly from the generator, and so do ragged batches. Take, repeat and shuffle rows "
-            "inside the generator, or call take() and repeat() after batch()."
+            "padded and ragged batches need rows directly from the generator, but the pipeline changes their order or "
+            "number first. Take, repeat and shuffle rows inside the generator, or call take() and repeat() after "
+            "batch()."
         )
     specs = pipeline.input_specs if isinstance(pipeline.row_stacking, RaggedFields) else None
     return replace(pipeline, source=pipeline.source.with_ragged_specs(specs))
@@ -115,8 +116,8 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
 def validate_ragged_fields(pipeline: Pipeline, stages: Sequence[tuple[Sequence[ArraySpec], Structure]]) -> None:
     """Raise PipelineError if `batch(ragged=...)` does not match the fields of the rows.
 
-    `stages` has the specs before the first host transform and after each one. A field needs to be ragged in only one of
-    them, because a map on batches may make dense rows.
+    `stages` has the specs and structure before the host's first transform, and those after each transform. A field
+    needs to be ragged in only one stage, because a map on batches may make its rows dense.
     """
     fields = pipeline.batching.ragged if pipeline.batching is not None else None
     if fields is None:
@@ -136,12 +137,12 @@ def validate_ragged_fields(pipeline: Pipeline, stages: Sequence[tuple[Sequence[A
         if None in spec.shape[1:]:
             raise PipelineError(
                 f"{name!r} is {spec}, which has several variable lengths. Ragged rows may differ only in the length of "
-                "the first axis. Use pad=."
+                "their first axis. Use pad= instead of ragged=."
             )
 
 
 def validate_ragged_split(split: BatchSplit | None, specs: Sequence[ArraySpec], structure: Structure) -> None:
-    """Raise PipelineError if the values of ragged rows would be divided among devices."""
+    """Raise PipelineError if the feed would have to divide ragged rows among devices."""
     ragged = [name for name, spec in zip(structure.paths, specs, strict=True) if spec.ragged]
     if split is not None and split.parts > 1 and ragged:
         raise PipelineError(
@@ -151,7 +152,10 @@ def validate_ragged_split(split: BatchSplit | None, specs: Sequence[ArraySpec], 
 
 
 def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None) -> None:
-    """Raise an error if a pipeline of indexed rows cannot continue at this cursor."""
+    """Raise an error if a pipeline of indexed rows cannot continue at this cursor.
+
+    `split` says how a batch is divided among several devices; None for one device.
+    """
     if not pipeline.indexed:
         return
     if split is not None:
@@ -173,12 +177,12 @@ def validate_epoch(epoch: Any) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        raise PipelineError(f"set_epoch({epoch!r}): an epoch is a whole number from 0 on.")
+        raise PipelineError(f"set_epoch({epoch!r}) is not the number of an epoch. Pass a whole number from 0 on.")
     return number
 
 
 def warn_if_random_numbers_differ(pipeline: Pipeline, state: dict[str, Any]) -> None:
-    """Warn if a map drew other random numbers in the version that wrote the state."""
+    """Warn if a map draws other random numbers than in the version that wrote the state."""
     drawing = [transform for transform in pipeline.transforms if isinstance(transform, Map) and transform.draws_by_row]
     if drawing and state.get("random", 1) != RANDOM_VERSION:
         warnings.warn(
@@ -193,7 +197,7 @@ def warn_if_random_numbers_differ(pipeline: Pipeline, state: dict[str, Any]) -> 
 def _validate_split(pipeline: Pipeline, split: BatchSplit, cursor: Cursor) -> None:
     """Raise PipelineError if a batch from the cursor on cannot be divided among the devices.
 
-    The rows of ready-made batches and the length of streams are unknown; the hand-off checks them.
+    The sizes of ready-made batches, and of the last batch of a stream, are unknown here; the hand-off checks them.
     """
     _validate_shard(pipeline, split)
     if pipeline.batching is None:
@@ -216,7 +220,8 @@ def _validate_split(pipeline: Pipeline, split: BatchSplit, cursor: Cursor) -> No
 def _validate_shard(pipeline: Pipeline, split: BatchSplit) -> None:
     """Raise PipelineError if this process would read rows that belong to another process.
 
-    `shard(0, 1)` is always valid: the data is already divided among the processes, or all of them read the same rows.
+    `shard(0, 1)` is always valid, because the user may have divided the data already, or may want all processes to read
+    the same rows.
     """
     shard = pipeline.shard_index, pipeline.shard_count
     if split.processes == 1 or shard in ((split.index, split.count), (0, 1)):
@@ -236,7 +241,7 @@ def _validate_shard(pipeline: Pipeline, split: BatchSplit) -> None:
 def _validate_padded_images(pipeline: Pipeline) -> None:
     """Raise PipelineError if the result of an augmentation would depend on the padding.
 
-    It would then depend on the other rows of the batch.
+    The padding depends on the other rows of the batch, so the result for an image would change with them.
     """
     for transform in pipeline.transforms:
         if isinstance(transform, Augmentation) and transform.changes_with_size:
@@ -248,7 +253,7 @@ def _validate_padded_images(pipeline: Pipeline) -> None:
 
 
 def _validate_padded_replacements(pipeline: Pipeline) -> None:
-    """Raise PipelineError if rows should be replaced that may differ in length."""
+    """Raise PipelineError if a source replaces unreadable rows, but rows may differ in length."""
     source = pipeline.source
     if not isinstance(source, AbstractSource) or source.error_limit is None:
         return
@@ -262,7 +267,7 @@ def _validate_padded_replacements(pipeline: Pipeline) -> None:
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
     """Raise PipelineError if ranks may take different numbers of steps.
 
-    Some ranks would then wait forever.
+    Ranks with more steps would wait forever for the others.
     """
     if pipeline.indexed:
         validate_equal_steps(rank, pipeline.schedule, position=0, unit=_unit(pipeline))
@@ -274,8 +279,8 @@ def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
         )
     elif not pipeline.batching.drop_remainder:
         raise PipelineError(
-            f"a stream may end with rows for only some of {rank.count} ranks, and the others would wait. "
-            "Use batch(..., drop_remainder=True), which leaves that step out."
+            f"a stream may end with rows for only some of {rank.count} ranks, and these would wait for the others. "
+            "Use batch(..., drop_remainder=True), which leaves out that last step."
         )
 
 
