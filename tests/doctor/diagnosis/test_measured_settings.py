@@ -74,7 +74,7 @@ def test_a_failed_run_says_why():
     (result,) = measure_settings(diagnosis, lambda emulation: "it had too few steps")
     assert (result.saved, result.trouble) == (None, "it had too few steps")
     (finding,) = with_measured_settings(diagnosis, (result,)).findings
-    assert finding.evidence[0] == "What this costs could not be measured: it had too few steps."
+    assert finding.evidence[0] == "The cost of this setting could not be measured: it had too few steps."
 
 
 def test_the_number_of_measured_settings_is_limited():
@@ -106,7 +106,7 @@ def test_a_measured_cost_becomes_the_gain_of_the_finding():
     cure = diagnosis.main.best_cure
     assert (diagnosis.main.seconds, cure.low, cure.high) == pytest.approx((4.5e-3, 4e-3, 5e-3))
     assert diagnosis.severity(diagnosis.main) == "severe"
-    assert diagnosis.main.evidence[0] == "Without it, a second run of the script saved 4.00 to 5.00 ms per step."
+    assert diagnosis.main.evidence[0] == "Without this setting, a second run of the script saved 4.00 to 5.00 ms per step."
 
 
 @pytest.mark.parametrize("saved", [(-1e-3, 2e-4), (1e-4, 2e-4)])
@@ -117,7 +117,7 @@ def test_a_setting_without_a_measurable_cost_is_no_finding(saved):
 def test_a_setting_stays_a_warning_if_step_times_vary_too_much():
     (finding,) = measured(saved=(-1e-3, 2e-3)).findings
     assert (finding.seconds, finding.gain) == (0, 0)
-    assert finding.evidence[0] == "Step times varied too much to measure what this costs."
+    assert finding.evidence[0] == "Step times varied too much to measure the cost of this setting."
 
 
 def test_a_report_asks_for_a_measurement_until_there_is_one():

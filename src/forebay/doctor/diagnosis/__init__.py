@@ -1,1 +1,1 @@
-"""The diagnosis: ordered findings, predicted gains, verification of a cure, comparison of ranks."""
+"""The diagnosis: ordered findings, predicted gains, verification of cures, comparison of ranks."""

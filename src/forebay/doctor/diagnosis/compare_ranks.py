@@ -1,4 +1,4 @@
-"""The comparison of the ranks of one run: the slowest rank, and differences between ranks."""
+"""The comparison of the ranks of one run: the slowest rank, and other differences."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from forebay.doctor.model.formatting import format_percent, format_seconds
 
 __all__ = ["RankSummary", "RankComparison", "compare_ranks"]
 
-# By which share the time of the slowest rank must exceed the median time of the other ranks. The profiler TraceML has
-# the same two limits.
+# Share by which the time of the slowest rank must exceed the median time of the other ranks. The profiler TraceML has
+# these two limits, too.
 SLOW_SHARE = 0.1  # the remark says "slower"
 VERY_SLOW_SHARE = 0.2  # the remark says "much slower"
 # A remark names a rank whose kernels per step are below the median of the other ranks by more than this share.
@@ -53,7 +53,7 @@ class RankComparison:
 def compare_ranks(diagnoses: Sequence[Diagnosis]) -> RankComparison:
     """Compare the ranks of one run.
 
-    If a capture has no rank number, or two captures have the same, the order of `diagnoses` gives the numbers.
+    If a capture has no rank number, or two captures have the same number, number the ranks in the order of `diagnoses`.
     """
     recorded = [diagnosis.view.capture.rank for diagnosis in diagnoses]
     numbers = [number for number in recorded if number is not None]
@@ -73,7 +73,7 @@ def _summarise(number: int, diagnosis: Diagnosis) -> RankSummary:
 
 
 def _collective_seconds(view: CaptureView) -> float | None:
-    """Return the seconds per step in collectives; None without device records or without collectives."""
+    """Return the seconds per step in collectives; None without device records or collectives."""
     device_view = view.device
     if device_view is None:
         return None
@@ -84,7 +84,7 @@ def _collective_seconds(view: CaptureView) -> float | None:
 
 
 def _find_slow_rank(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield a remark if the slowest rank exceeds the median of the others by SLOW_SHARE."""
+    """Yield a remark if the slowest rank exceeds the others' median by SLOW_SHARE."""
     seconds_of = _comparison_key(ranks)
     slowest = max(ranks, key=seconds_of)
     slowest_seconds = seconds_of(slowest)
@@ -101,8 +101,8 @@ def _find_slow_rank(ranks: Sequence[RankSummary]) -> Iterator[str]:
 def _comparison_key(ranks: Sequence[RankSummary]) -> Callable[[RankSummary], float]:
     """Return the function that maps a rank to the seconds by which ranks are compared.
 
-    If all ranks recorded collectives, this is the time without collectives. Whole steps are then equally long on all
-    ranks, because each rank waits for the slowest.
+    If all ranks recorded collectives, these are the seconds of a step without collectives. Whole steps cannot be
+    compared: they are equally long on all ranks, because each rank waits for the slowest one in the collectives.
     """
     return _own_seconds if _have_collectives(ranks) else _step_seconds
 
@@ -120,9 +120,9 @@ def _have_collectives(ranks: Sequence[RankSummary]) -> bool:
 
 
 def _find_placement_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield remarks on ranks whose data or operations are elsewhere than in most ranks.
+    """Yield remarks on ranks with data or operations on other devices than most ranks.
 
-    Compared are: a visible GPU, the device of transferred data, moves between devices, and the number of kernels.
+    Compare whether a rank sees a GPU, the devices of transferred data, moves between devices, and numbers of kernels.
     """
     has_gpu = {rank.number: rank.diagnosis.view.has_gpu for rank in ranks}
     for number in _minority(has_gpu):
@@ -175,7 +175,7 @@ def _describe_move(site: CallSite) -> str:
 
 
 def _find_missing_kernels(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield remarks on ranks that run fewer kernels per step than the others (FEWER_KERNELS_SHARE)."""
+    """Yield remarks on ranks with fewer kernels per step than others (FEWER_KERNELS_SHARE)."""
     views = {rank.number: rank.diagnosis.view.device for rank in ranks}
     counts = {number: device_view.kernels_per_step for number, device_view in views.items() if device_view is not None}
     for number, count in counts.items():
@@ -188,7 +188,7 @@ def _find_missing_kernels(ranks: Sequence[RankSummary]) -> Iterator[str]:
 
 
 def _find_main_finding_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield remarks on ranks whose main finding has another rule than in most ranks."""
+    """Yield remarks on ranks whose main finding is of another rule than in most ranks."""
     main_rules = {rank.number: rank.diagnosis.main.rule if rank.diagnosis.main else "" for rank in ranks}
     for number in _minority(main_rules):
         finding = next(rank.diagnosis.main for rank in ranks if rank.number == number)
@@ -199,9 +199,9 @@ def _find_main_finding_differences(ranks: Sequence[RankSummary]) -> Iterator[str
 
 
 def _minority(values: Mapping[int, Hashable]) -> list[int]:
-    """Return the ranks whose value is not the most common one.
+    """Return the ranks that do not have the most common value.
 
-    If two values are equally common, the value of the earlier rank counts as the most common one.
+    `values` maps each rank to its value. If two values are equally common, the value of the earlier rank wins.
     """
     most_common, _ = Counter(values.values()).most_common(1)[0] if values else (None, 0)
     return [number for number, value in values.items() if value != most_common]

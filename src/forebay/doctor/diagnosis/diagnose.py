@@ -19,7 +19,7 @@ __all__ = ["MIN_SHARE", "RUN_RULES", "SEVERE_SHARE", "Diagnosis", "OtherMachine"
 
 MIN_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less, except warnings
 EQUAL_SHARE = 0.05  # of the step time; predictions are not exact enough to order smaller differences
-RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
+RUN_RULES = ("pauses", "drift")  # rules about the step history of the whole run
 SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves at least this
 
 
@@ -37,11 +37,11 @@ class Diagnosis:
     """The findings of one capture."""
 
     view: RuleView
-    findings: tuple[Finding, ...]  # largest gain first, about equal gains in the order of `_sort_key`
+    findings: tuple[Finding, ...]  # largest gain first (see `_sort_key`)
     failures: tuple[str, ...] = ()  # a sentence for each rule that failed, and one if the simulation failed
-    verification: Verification | None = None  # only with --verify
+    verification: Verification | None = None  # None without --verify
     all_cures: Prediction | None = None  # step with the best cure of every finding; see `Simulation.predict_all_cures`
-    other_machine: OtherMachine | None = None  # only with --as or --link
+    other_machine: OtherMachine | None = None  # None without --as and --link
 
     @property
     def main(self) -> Finding | None:
@@ -54,7 +54,8 @@ class Diagnosis:
         return f"<Diagnosis: {count} finding{'' if count == 1 else 's'}{first}>"
 
     def _repr_html_(self) -> str:
-        card: str = registry.load("forebay.doctor.report.html:render_card")(self)  # a higher package
+        # `report` is a higher layer, so this module must not import it.
+        card: str = registry.load("forebay.doctor.report.html:render_card")(self)
         return card
 
     def share(self, finding: Finding) -> float:
@@ -71,8 +72,8 @@ class Diagnosis:
 def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: str = "", link: str = "") -> Diagnosis:
     """Run the rules on a capture, and simulate the recorded steps with each cure.
 
-    If `device` or `link` is set, also predict the step time on that GPU or link. They accept the values of --as and
-    --link.
+    If `device` or `link` is set, also predict the step time on that GPU or link. `device` accepts the values of --as,
+    and `link` those of --link.
     """
     view = view_for_rules(capture)
     candidates: list[Finding] = []
@@ -80,11 +81,12 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     for rule in rules:
         try:
             candidates += (mark_examples(view, finding) for finding in load_rule(rule).examine(view))
-        except Exception as error:  # a failing rule must not stop the others
+        except Exception as error:  # a rule that fails must not stop the remaining rules
             failures.append(f"rule {rule} failed: {type(error).__name__}: {error}")
     simulation = _build_simulation(view, failures)
     candidates = [simulation.with_predicted_gain(finding) for finding in candidates]
-    # Warnings cost no time, so the limit does not apply to them. Without a step time there are only warnings.
+    # Warnings cost no time, so the limit on the saved time does not apply to them. Without a step time, all findings
+    # are warnings.
     reported = [finding for finding in candidates if _saves_enough(view, finding) or not finding.seconds]
     findings = tuple(sorted(reported, key=lambda finding: _sort_key(finding, view)))
     return Diagnosis(
@@ -99,8 +101,8 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
 def _saves_enough(view: CaptureView, finding: Finding) -> bool:
     """Whether the best cure saves MIN_SHARE of a step.
 
-    If a GPU was not recorded, each cure may save nothing. Then the largest gain of the best cure counts, and the limit
-    is EQUAL_SHARE.
+    If the script uses a GPU that was not recorded, each cure may save nothing. In this case, use the largest gain of
+    the best cure and the limit EQUAL_SHARE.
     """
     if not finding.cures or not view.step_seconds:
         return False
@@ -110,9 +112,10 @@ def _saves_enough(view: CaptureView, finding: Finding) -> bool:
 
 
 def run_factor(view: CaptureView, finding: Finding) -> float:
-    """Return the mean step time divided by the step time, for findings about the whole run; else 1.
+    """Return the factor from `Finding.seconds` to the cost per step, averaged over the run.
 
-    Such findings cost a share of the run. `Finding.seconds` is the same share of `view.step_seconds`, a median.
+    A finding of RUN_RULES costs a share of the run, and `Finding.seconds` is this share of `view.step_seconds`. The
+    step time is a median, so the factor is the mean step time divided by the step time. For other rules, it is 1.
     """
     mean, step = view.mean_seconds, view.step_seconds
     return mean / step if finding.rule in RUN_RULES and mean > step > 0 else 1.0
@@ -121,8 +124,8 @@ def run_factor(view: CaptureView, finding: Finding) -> float:
 def _sort_key(finding: Finding, view: CaptureView) -> tuple[float, bool, float]:
     """Return the key by which findings are sorted: largest gain first, warnings last.
 
-    Gains that differ by less than EQUAL_SHARE of a step count as equal. Of these, the finding whose best cure has the
-    largest minimum gain comes first. A gain counts half if the cure also changes the training.
+    Gains that differ by less than EQUAL_SHARE of a step may count as equal. Of findings with equal gains, the one whose
+    best cure saves the most at worst comes first. If a cure changes the training, only half of its gain counts.
     """
     if not finding.gain or not view.step_seconds:
         return 0.0, True, 0.0

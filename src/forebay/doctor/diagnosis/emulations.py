@@ -1,4 +1,4 @@
-"""The choice of the emulation and of the target line for a finding's cure."""
+"""The choice of the emulation for a finding's cure, with its target line."""
 
 from forebay.doctor.analyse.capture_view import CallSite
 from forebay.doctor.analyse.costs import cost_of
@@ -12,9 +12,9 @@ from forebay.doctor.rules.wording import calls_per_step
 
 __all__ = ["READ_EVERY", "choose_emulation", "find_workers_cure"]
 
-# One of this many read-backs and waits runs as written. So a loop ends even if it tests a value that it reads back. A
-# smaller number would leave more of the cost of these calls in the measured step. With a larger number, the loop would
-# run longer.
+# An emulation replaces all but one of this many read-backs or waits. The one that runs as written lets a loop end that
+# tests a value which it reads back. A smaller number would leave more of the cost of these calls in the measured step.
+# With a larger number, such a loop would run longer.
 READ_EVERY = 100
 
 # Rule and kind of the call site -> kind of the emulation.
@@ -35,7 +35,8 @@ _KINDS: dict[tuple[str, EventKind], EmulationKind] = {
 # Rule -> kind of the emulation, for rules that examine device work: their findings have a line, but no call site.
 _LINE_KINDS = {"copy_not_overlapped": EmulationKind.PREFETCH}
 _COMPILED_MAY_DIFFER = "compiled code may behave differently from the script as written"
-_REASONS_AGAINST_EMULATION = {  # by rule
+# Rule -> why the doctor cannot emulate its cures.
+_REASONS_AGAINST_EMULATION = {
     "eager": _COMPILED_MAY_DIFFER,
     "launch_bound": _COMPILED_MAY_DIFFER,
     "tiny_ops": _COMPILED_MAY_DIFFER,
@@ -66,12 +67,15 @@ def choose_emulation(view: RuleView, finding: Finding) -> Emulation | str:
 
 
 def find_workers_cure(finding: Finding) -> Cure | None:
-    """Return the cure of a finding that adds worker processes; None if it has none."""
+    """Return the cure of a finding that adds worker processes, or None."""
     return next((cure for cure in finding.cures if cure.title in WORKERS_CURES), None)
 
 
 def _feed_rows(cure: Cure) -> str:
-    """Return what the feed of a cure reads; empty if the cure has no feed that can replace a DataLoader."""
+    """Return the value of FeedRows for the feed of a cure, or "".
+
+    The result is "" if the cure has no feed that can replace a DataLoader.
+    """
     if cure.title == STORED_ROWS_CURE:
         return FeedRows.ARRAYS
     calls = {"from_batches(": FeedRows.BATCHES, "from_source(": FeedRows.SOURCE}
@@ -88,10 +92,10 @@ def _choose_setting(view: RuleView, finding: Finding) -> Emulation | str:
 
 
 def _find_site(view: RuleView, finding: Finding) -> CallSite | None:
-    """Return the call site of the finding's rule whose cost is closest to the finding's.
+    """Return the call site of the finding's rule with the cost closest to the finding's.
 
     If possible, the site is on the line of the finding. The finding of a loader may name the line that builds the
-    loader; the loop waits on another line.
+    loader, although the loop waits on another line.
     """
     sites = view.sites_for(finding.rule)
     candidates = [site for site in sites if site.line == finding.line] or sites
@@ -99,7 +103,10 @@ def _find_site(view: RuleView, finding: Finding) -> CallSite | None:
 
 
 def _call_interval(finding: Finding, site: CallSite, kind: EmulationKind) -> int:
-    """Return `Emulation.every`: one of this many calls runs as written; 0: only the first call does."""
+    """Return the value for `Emulation.every`: one of this many calls runs as written.
+
+    0 means that only the first call runs as written.
+    """
     if kind in (EmulationKind.DEFER, EmulationKind.SKIP):
         return READ_EVERY
     # The cure of many small copies is one upload per step.

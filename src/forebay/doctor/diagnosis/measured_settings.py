@@ -1,4 +1,4 @@
-"""Findings about settings whose cost only a second run shows: how to measure them, and how to report the result."""
+"""Measurement of debug settings whose cost only a second run shows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,9 +22,9 @@ Rerun = Callable[[Emulation], CaptureView | str]
 
 
 def measure_settings(diagnosis: Diagnosis, rerun: Rerun) -> tuple[MeasuredSetting, ...]:
-    """Run the script once as written, and once without each setting whose cost is unknown or has only wide bounds.
+    """Run the script once as written, and once without each setting of unknown cost.
 
-    Return a measurement for each of these settings, at most MAX_SETTINGS.
+    Return a measurement for each of these settings, but for at most MAX_SETTINGS. `rerun` runs the script.
     """
     chosen = [(finding, choose_emulation(diagnosis.view, finding)) for finding in diagnosis.findings]
     emulations = [
@@ -40,7 +40,10 @@ def measure_settings(diagnosis: Diagnosis, rerun: Rerun) -> tuple[MeasuredSettin
 
 
 def _is_uncertain(diagnosis: Diagnosis, finding: Finding) -> bool:
-    """Whether only a second run shows what a setting costs. The capture shows a part of the cost of anomaly mode."""
+    """Whether only a second run shows what the setting of a finding costs.
+
+    This includes anomaly mode, because a capture shows only a part of its cost.
+    """
     if finding.rule != settings.RULE:
         return False
     return not finding.gain or settings.find_setting(diagnosis.view, finding) == DebugSetting.ANOMALY
@@ -57,10 +60,11 @@ def _measure(
 
 
 def _saved_shares(before: CaptureView, after: CaptureView) -> tuple[float, float]:
-    """Return the smallest and the largest saving, as shares of a step, from the middle halves of the step times.
+    """Return the smallest and the largest saving, as shares of a step.
 
-    They are shares, because the machine may be slower in these runs than in the first run. If the middle halves of both
-    runs overlap, the runs show no difference, and the smallest saving is negative.
+    They compare the middle halves of the step times of both runs. They are shares, because the machine may be slower in
+    these runs than in the first run. If the middle halves overlap, the runs show no difference, and the smallest saving
+    is negative.
     """
     (before_low, before_high), (after_low, after_high) = _quartiles(before), _quartiles(after)
     return 1 - after_high / before_low, 1 - after_low / before_high
@@ -75,7 +79,7 @@ def _quartiles(view: CaptureView) -> tuple[float, float]:
 
 
 def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting, ...]) -> Diagnosis:
-    """Return the diagnosis with the measured costs, without settings that cost too little to be reported."""
+    """Return the diagnosis with the measured costs, without settings of negligible cost."""
     by_title = {each.title: each for each in measured}
     findings = []
     for finding in diagnosis.findings:
@@ -83,21 +87,23 @@ def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting
         if measurement is None:
             findings.append(finding)
         elif measurement.saved is None:
-            findings.append(_with_hint(finding, f"What this costs could not be measured: {measurement.trouble}."))
+            findings.append(
+                _with_hint(finding, f"The cost of this setting could not be measured: {measurement.trouble}.")
+            )
         elif is_measurable(diagnosis, measurement):
             findings.append(_with_cost(diagnosis, finding, measurement.saved))
         elif not is_negligible(diagnosis, measurement):
-            findings.append(_with_hint(finding, "Step times varied too much to measure what this costs."))
+            findings.append(_with_hint(finding, "Step times varied too much to measure the cost of this setting."))
     return replace(diagnosis, findings=tuple(sorted(findings, key=lambda finding: -finding.gain)))
 
 
 def is_measurable(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
-    """Whether a setting certainly costs enough to be reported."""
+    """Whether a setting certainly costs at least MIN_SHARE of a step."""
     return measurement.saved is not None and measurement.saved[0] >= MIN_SHARE * diagnosis.view.step_seconds > 0
 
 
 def is_negligible(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
-    """Whether a setting certainly costs too little to be reported."""
+    """Whether a setting certainly costs less than MIN_SHARE of a step."""
     return measurement.saved is not None and measurement.saved[1] < MIN_SHARE * diagnosis.view.step_seconds
 
 
@@ -108,7 +114,7 @@ def _with_hint(finding: Finding, hint: str) -> Finding:
 def _with_cost(diagnosis: Diagnosis, finding: Finding, saved: tuple[float, float]) -> Finding:
     step = diagnosis.view.step_seconds
     low, high = min(saved[0], step), min(saved[1], step)
-    hint = f"Without it, a second run of the script saved {format_seconds_range(low, high)} per step."
+    hint = f"Without this setting, a second run of the script saved {format_seconds_range(low, high)} per step."
     basis = "measured in two more runs of the script, with and without the setting"
     cures = tuple(
         replace(cure, title=cure.title.removesuffix(settings.MEASURE_HINT), low=low, high=high, basis=basis)

@@ -1,4 +1,4 @@
-"""The seconds that cures save: the only place that computes them, from the simulated timeline."""
+"""The gains of cures, from simulations of the timeline. No other module computes gains."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,21 +15,21 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["WARM_CACHES", "Simulation"]
 
-MAX_USABLE_ERROR = 0.1  # of the measured step; with a larger error of the model, a cure may save nothing
+MAX_USABLE_ERROR = 0.1  # of the measured step; if the error of the simulation is larger, a cure may save nothing
 MIN_CURES = 2  # with fewer, `predict_all_cures` would only repeat the prediction of one cure
-ROUNDING = 1e-9  # of a cost
+ROUNDING = 1e-9  # share of a cost; a smaller excess over the cost is a rounding error
 CERTAIN_SHARE = 0.8  # of the cost of a finding; if the best cure may save less, the report calls the cost a bound
-# Evidence of a wait whose cure may save more than the wait takes (see `simulate.WARM_CACHE_FACTOR`).
-WARM_CACHES = "A cure may save more than this wait: without it, other work of the loop may be faster too."
+# Evidence of a finding if a cure may save more than the wait takes (see `simulate.WARM_CACHE_FACTOR`).
+WARM_CACHES = "A cure may save more than this wait: without the wait, other work of the loop may be faster too."
 
 
 class Simulation:
-    """Simulates the steps of a capture with cures, and states how reliable this is."""
+    """Simulates the steps of a capture with cures, and tells whether this is reliable."""
 
     def __init__(self, view: CaptureView, model: CalibratedTimeline | None = None) -> None:
         self.view = view
-        self.model = model  # None without steps, or if the timeline could not be built
-        self._slowest = model.timeline if model else None  # the timeline for the least gain of a cure
+        self.model = model  # None if the view has no step time, or if the simulation failed
+        self._slowest = model.timeline if model else None  # the timeline with the slowest possible device
         if model is not None and has_unseen_device(view):
             self._slowest = with_slowest_device(view, model.timeline)
 
@@ -49,7 +49,7 @@ class Simulation:
         if self.view.device is None:
             return "the GPU was not recorded" if self.view.has_gpu else "the script ran without a GPU"
         if self.model is None:
-            return "there is no timeline"
+            return "the recorded steps could not be simulated"
         if self.is_reliable:
             return ""
         return f"the simulated step differs from the measured step by {format_percent(self.model.error)}"
@@ -57,10 +57,10 @@ class Simulation:
     def with_predicted_gain(self, finding: Finding) -> Finding:
         """Return the finding with the gains of its cures, best cure first.
 
-        No cure saves more than its finding costs, unless the finding says why. Without device records, the cost was
-        measured, and a larger bound is none: the simulation cannot know which work would become faster. With device
-        records, the simulation shows the work that waits for the calls of the finding. The cost then includes it. The
-        cost of a wait for computation is at most what its best cure may save.
+        No cure saves more than its finding costs, unless the finding says why. Without device records, a gain above the
+        measured cost is reduced to the cost, because the simulation does not show which other work a cure would make
+        faster. With device records, the simulation shows the work that waits for the calls of the finding, and the cost
+        is increased by this work. The cost of a wait for computation is at most what its best cure may save.
         """
         cured = replace(finding, cures=tuple(map(self._with_gain, finding.cures)))
         if not finding.seconds or not cured.cures:
@@ -83,7 +83,7 @@ class Simulation:
     def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:
         """Predict the step with the best cure of every finding.
 
-        Return None if fewer than MIN_CURES of these cures can be simulated, or without predictions (see
+        Return None if fewer than MIN_CURES of these cures can be simulated, or if there are no predictions (see
         `unreliable_reason`).
         """
         best_cures = [finding.best_cure for finding in findings if finding.gain]
@@ -95,8 +95,8 @@ class Simulation:
     def predict_other_machine(self, gpu: str, *, device: str = "", link: str = "") -> Prediction | None:
         """Predict the step of the unchanged script on another GPU or link.
 
-        `gpu` is the driver's name for the GPU of the capture; an unknown name counts as an H200.
-        Return None without predictions (see `unreliable_reason`).
+        `gpu` is the driver's name for the GPU of the capture; an unknown GPU is treated like an H200. Return None if
+        there are no predictions (see `unreliable_reason`).
         """
         if self.model is None or self.unreliable_reason:
             return None
@@ -109,9 +109,9 @@ class Simulation:
         return Prediction(self.model.measured, min(fast, slow), max(fast, slow), self.model.error)
 
     def _with_gain(self, cure: Cure) -> Cure:
-        """Return the cure with its gain: at most that of its best outcome, at least that of its worst.
+        """Return the cure with its gain, from the worst outcome to the best one.
 
-        A cure without changes saves no time.
+        A cure without changes has no outcomes, and so no gain.
         """
         if self.model is None or self._slowest is None or not cure.changes:
             return cure
@@ -123,7 +123,7 @@ class Simulation:
             for change in cure.changes
         ]
         best, worst = min(outcome.low for outcome in outcomes), max(outcome.high for outcome in outcomes)
-        if error > MAX_USABLE_ERROR:  # the model misses something that may remain
+        if error > MAX_USABLE_ERROR:  # the simulation lacks some work or wait, which may remain with the cure
             worst = measured
         return replace(
             cure,
@@ -133,7 +133,7 @@ class Simulation:
         )
 
     def _describe_model(self) -> str:
-        """Say what the gain of a cure was computed from."""
+        """Return how the gain of a cure was computed, without the last full stop."""
         assert self.model is not None
         if self.view.device is None:
             return f"Bounds from the time of the host, because {self.unreliable_reason}"

@@ -27,18 +27,18 @@ __all__ = ["profile_in_subprocess", "removed_variable", "rerun_in_subprocess"]
 
 
 def profile_in_subprocess(run: RunRequest) -> Capture:
-    """Profile a script, which keeps its standard input and output."""
+    """Profile a script, which uses the standard input and output of this process."""
     return _run({"run": asdict(run)}, quiet=False)
 
 
 def rerun_in_subprocess(run: RunRequest, emulation: Emulation, end: StepEnd, *, seconds: float) -> Capture:
-    """Profile a script with an emulated cure, without its output, for at most `seconds`."""
+    """Profile a script with an emulated cure for at most `seconds`, and discard its output."""
     request = {"run": asdict(run), "emulation": emulation.to_json(), "end": list(end)}
     return _run(request, quiet=True, seconds=seconds, without=removed_variable(emulation))
 
 
 def removed_variable(emulation: Emulation) -> str:
-    """Return the environment variable that an emulation unsets; empty if there is none."""
+    """Return the environment variable that an emulation unsets, or ""."""
     variable = variable_of(emulation.setting)
     return variable if emulation.kind is EmulationKind.OFF and variable in os.environ else ""
 
@@ -67,8 +67,9 @@ def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None, 
 def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
     """Wait until the process ends, and return how it ended.
 
-    The terminal sends Ctrl-C to the script too, so this function then waits again. At SIGTERM it terminates the process
-    and waits again. It kills the process after a second Ctrl-C or SIGTERM, or if a wait takes longer than `seconds`.
+    After Ctrl-C, this function waits again, because the terminal sends Ctrl-C to the script, too. After SIGTERM, it
+    terminates the process and waits again. It kills the process after a second Ctrl-C or SIGTERM, or if a wait takes
+    longer than `seconds`.
     """
     reason = "was killed after a second signal"
     for _ in range(2):
@@ -89,7 +90,10 @@ def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM, unless the script ends within GRACE_SECONDS because it received SIGTERM itself."""
+    """Send SIGTERM to the process, unless it ends within GRACE_SECONDS.
+
+    A script that received SIGTERM itself usually ends within this time.
+    """
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -109,7 +113,7 @@ def _main(request_path: str, capture_path: str) -> None:
     capture.save(partial_path)
     partial_path.rename(capture_path)
     if capture.ended == "terminated":
-        os._exit(0)  # as in plain Python, SIGTERM does not join the threads of the script
+        os._exit(0)  # do not join the threads of the script: without the doctor, SIGTERM does not join them either
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Verification: run the script again with the main cure emulated, and time its steps.
 
-For debug settings whose cost the capture does not show, the doctor also runs the script without each of them.
+The doctor also runs the script without each debug setting whose cost the capture does not show.
 
-The emulation replaces only calls on the target line. The values that the script computes in this run are stale or
-wrong. Only its step time is meaningful.
+An emulation replaces only calls on the target line. The values that the script computes in such a run are stale or
+wrong. Only the step time is meaningful.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,8 @@ from forebay.errors import CaptureError
 
 __all__ = ["verify"]
 
-# The second run has a time limit, because an emulated cure may keep a loop from ending. It is the larger of these two:
+# The second run has a time limit, because an emulated cure may keep a loop from ending. The limit is the larger of
+# these two values.
 MAX_FACTOR = 3.0  # times the duration of the first run
 MIN_LIMIT_SECONDS = 120.0
 
@@ -37,8 +38,8 @@ def verify(
 ) -> Verification:
     """Run the script with the main cure emulated, and return the step times.
 
-    If there is no measured step time, the result says why. This function calls `begin` just before each run of the
-    script. It does not run the script for a cure that it cannot emulate.
+    Without a measured step time, `Verification.trouble` says why. This function calls `begin` just before each run of
+    the script. It does not run the script for a cure that it cannot emulate.
     """
     view, finding = diagnosis.view, diagnosis.main
     end = _step_end(view)
@@ -50,7 +51,7 @@ def verify(
     measured = measure_settings(diagnosis, rerun)
     if finding is None:
         return Verification(trouble="" if measured else "there is no finding with a cure", settings=measured)
-    if any(each.title == finding.title for each in measured):  # the cure of the main finding is measured
+    if any(each.title == finding.title for each in measured):  # the main finding is one of the measured settings
         return Verification(settings=measured)
     return replace(_verify_cure(view, finding, rerun), settings=measured)
 
@@ -73,7 +74,7 @@ def _verify_cure(view: RuleView, finding: Finding, rerun: Rerun) -> Verification
 def _rerun(
     view: CaptureView, run: RunRequest, end: StepEnd, begin: Callable[[EmulationKind], None], emulation: Emulation
 ) -> CaptureView | str:
-    """Run the script with an emulation; return its capture, or why it has no valid step time."""
+    """Run the script with an emulation; return its capture, or why it is not valid."""
     begin(emulation.kind)
     try:
         capture = rerun_in_subprocess(_with_short_warm_up(run, view), emulation, end, seconds=_time_limit(view))
@@ -86,8 +87,8 @@ def _rerun(
 def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
     """Return the cure whose prediction the second run tests.
 
-    This is the best cure. NARROW emulates only the conversion, without prefetching. WORKERS emulates worker processes,
-    also if the best cure is one that cannot be emulated, such as a feed of arrays that the script may not have.
+    This is the best cure, except for two kinds. NARROW emulates only the conversion, without prefetching. WORKERS
+    emulates worker processes even if the best cure is one that the doctor cannot emulate.
     """
     if kind is EmulationKind.WORKERS:
         return find_workers_cure(finding) or finding.best_cure
@@ -97,7 +98,10 @@ def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
 
 
 def _with_short_warm_up(run: RunRequest, view: CaptureView) -> RunRequest:
-    """Limit the warm-up to a quarter of the profiled steps, but not below one step."""
+    """Return the request with a warm-up of at most a quarter of the profiled steps.
+
+    The warm-up has at least one step.
+    """
     return replace(run, warm_up=min(run.warm_up, max(1, len(view.steps or ()) // 4)))
 
 
@@ -109,7 +113,7 @@ def _time_limit(view: CaptureView) -> float:
 def _find_trouble(rerun: CaptureView, end: StepEnd, emulation: Emulation) -> str:
     """Return why the second run has no valid step time, or an empty string.
 
-    An emulation that unset an environment variable has replaced no call.
+    An emulation must have replaced a call, unless it only unset an environment variable.
     """
     emulated, ended = rerun.capture.facts["emulated"], rerun.capture.ended
     if _step_end(rerun) != end:  # the second run has other steps, or none

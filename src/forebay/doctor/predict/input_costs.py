@@ -70,7 +70,7 @@ UNKNOWN_SHARE = 0.5  # share of C code of which nothing shows whether it holds t
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The time that the best or the worst outcome of a cure adds to a step."""
+    """The time that the best or the worst outcome adds to a step."""
 
     is_worst: bool
     added_seconds: float  # seconds per step of the loop's thread
