@@ -15,7 +15,7 @@ __all__ = ["DeviceLedger", "active_profiler", "has_loaded_cuda"]
 
 
 class DeviceLedger:
-    """Records the GPU once, from `start` to `stop`.
+    """Records the GPU from `start` to `stop`. The last recording counts.
 
     An error becomes a note in the report, because it must not reach the script.
     """
