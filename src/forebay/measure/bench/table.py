@@ -96,7 +96,7 @@ def _amount_cell(row: ResultRow, column: ResultColumn) -> str:
     if value is None:
         return ""
     unit = "" if column.unit in ("rows/s", "GB/s", "cores") else f" {column.unit}"
-    # Columns without a ratio may have values near zero. Their relative spread means nothing. One sample has no spread.
+    # Columns without a ratio may have values near zero, whose relative spread means nothing. One sample has no spread.
     has_spread = spread is not None and column.ratio and len(row.samples[column.name]) > 1
     return format_amount(value, column.unit) + unit + (f" ±{spread:3.0%}" if has_spread else "")
 
@@ -160,7 +160,7 @@ def _footnotes(results: BenchResults) -> Iterator[RenderableType]:
             style="dim",
         )
     if any(result.case.baseline for result in results.cases):
-        yield Text("ratio: to the first row of the table, median of the ratios of all rounds.", style="dim")
+        yield Text("ratio: the number divided by that of the first row; the median of all rounds.", style="dim")
     labels_by_install: dict[str, dict[str, None]] = {}  # install command -> labels, each once and in order
     for row in results.rows:
         if row.status == "not installed":
