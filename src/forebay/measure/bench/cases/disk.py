@@ -1,7 +1,7 @@
 """The disk cases of `forebay bench`: reads of files outside the page cache.
 
-The baseline is `fio` at the fastest of several queue depths. Threads that call `preadv` are a second reference, and the
-only one if fio is not installed. The option "time_factor" multiplies the length of a sample.
+The baseline is `fio` at the fastest of several queue depths. Threads that call `preadv` are a second reference, which
+does not need fio. The option "time_factor" multiplies the length of a sample.
 """
 
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
@@ -44,8 +44,8 @@ DISK_CASES: tuple[Case, ...] = (
     Case(
         name="disk-rows",
         title="4 GiB .npy not in memory, rows of 4 KiB, fully shuffled",
-        meaning="Each row is one random read. The first fio entry reads 4096 aligned bytes. The second one reads 4608 "
-        "bytes: rows begin 128 bytes after the start of a sector, so a direct read of a row takes nine sectors.",
+        meaning="Each row is one random read. The first fio entry reads 4096 aligned bytes. The second fio entry reads "
+        "4608 bytes: rows begin 128 bytes after the start of a sector, so a direct read of a row takes nine sectors.",
         work=Workload(1_048_576, (1024,), 256, options={"time_factor": 3.0, "host_bytes": BUDGET_NBYTES}),
         meter="disk",
         columns=COLUMNS,

@@ -26,7 +26,7 @@ TO_CUPY = Entry("forebay to CuPy", "gpu_forebay_cupy", {"to": "cupy"})
 SPDL = Entry("SPDL 12 threads, pinned", "gpu_spdl", {"to": "torch"})
 TF_DATA = Entry("tf.data shuffle(4096)", "gpu_tf_slices", {"to": "tensorflow"})
 TORCH_INDEX = Entry("torch index + pin", "gpu_torch_index", {"to": "torch"})
-# gpu_torch_ahead copies each batch before the step that needs it.
+# The contender "gpu_torch_ahead" copies each batch before the step that needs it.
 PREFETCHED_COPIES = Entry("plain copies, not shuffled", "gpu_torch_ahead", {"to": "torch"})
 INDEX_SELECT = Entry("torch index_select on the GPU", "gpu_torch_resident", {"to": "torch"})
 LOADER = Entry("DataLoader 14 workers + pin", "gpu_torch_loader", {"to": "torch", "workers": 14})
@@ -49,7 +49,7 @@ PEERS = (
 
 
 def _link_speed_targets(*labels: str, gigabytes: float, share: float) -> tuple[PerformanceTarget, ...]:
-    """Return two targets per label: a speed in GB/s, and a share of the peak."""
+    """Return two targets for each label: a speed in GB/s, and a share of the speed of `PEAK`."""
     speeds = (PerformanceTarget(label, "speed", at_least=gigabytes) for label in labels)
     return (*speeds, *(PerformanceTarget(label, "speed", at_least=share, over=PEAK.label) for label in labels))
 

@@ -82,7 +82,7 @@ IMAGE_CASES: tuple[Case, ...] = (
 
 
 def _window_case(framework: str, gather: Entry) -> Case:
-    """Return the case of windows on the GPU. Only the consumer of PyTorch sums all bytes."""
+    """Return the case of windows on the GPU for a framework. Only the consumer of PyTorch sums all bytes."""
     to_framework, is_torch = {"to": framework}, framework == "torch"
     read = "all bytes" if is_torch else "one element of each window"
     return Case(
@@ -104,7 +104,10 @@ def _window_case(framework: str, gather: Entry) -> Case:
 
 
 def _token_window_case(framework: str, batch: int = 64) -> Case:
-    """Return the case of token windows. With small batches, the speed of Python limits windows and rows alike."""
+    """Return the case of token windows for a framework.
+
+    With small batches, the speed of Python limits windows and plain rows equally, so large batches have a case too.
+    """
     to_framework, kind = {"to": framework}, "gpu-token-windows" if batch == 64 else "gpu-large-token-windows"
     windows = {**to_framework, "comparable": False, "source": "token_windows", "file": "tokens"}
     return Case(

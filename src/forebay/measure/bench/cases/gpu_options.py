@@ -6,7 +6,8 @@ __all__ = ["CORES", "ENVIRONMENT", "RESIDENT", "SPEED", "STREAMED", "TIMEOUT_SEC
 
 SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
 CORES = ResultColumn("cpu", "cores", "CPU cores")
-# Seconds per reply of a contender process. The default is longer, for a CPU case that permutes a billion rows.
+# Seconds for each reply of a contender process. The default of `Case` is longer, because a CPU case permutes a billion
+# rows.
 TIMEOUT_SECONDS = 90.0
 
 # All entries of a case share one GPU, so no framework may reserve all of its memory.

@@ -11,8 +11,8 @@ LENGTH_CASES: tuple[Case, ...] = (
         name="packing",
         title="10M texts of 1 to 2048 tokens (median 300), packed into rows of 2048, batch 64",
         meaning="texts/s: texts in the batches after the first. fill: share of the rows that is not padding. first "
-        "batch: time to make a loader and receive its first batch; Forebay packs all texts in this time, the other "
-        "packers only the first ones. The rows have segment ids and positions.",
+        "batch: time to make a loader and receive its first batch. Forebay packs all texts in this time, and the "
+        "other packers pack only the first texts. The rows have segment ids and positions.",
         work=Workload(10_000_000, (2048,), 64, dtype="uint16", options=_TEXTS),
         meter="packing",
         columns=(
