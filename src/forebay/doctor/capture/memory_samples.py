@@ -34,7 +34,10 @@ class MemorySampler:
 
 
 def read_memory() -> dict[str, Any]:
-    """Return memory sizes now and at the peak, in bytes; unknown sizes are missing or None."""
+    """Return memory sizes in bytes, now and at the peak.
+
+    Unknown sizes are missing or None.
+    """
     memory: dict[str, Any] = {**_read_host(), "devices": []}
     for name, read_devices in _DEVICE_READERS.items():
         module = sys.modules.get(name)
