@@ -1,1 +1,1 @@
-"""Measurements of this machine (`probe`), comparisons with other loaders (`bench`), simulated clusters (`simulate`)."""
+"""Measure this machine (`probe`), compare Forebay with other loaders (`bench`), and simulate clusters (`simulate`)."""

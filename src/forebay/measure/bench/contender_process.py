@@ -1,7 +1,4 @@
-"""The handle of a contender process.
-
-With it, `forebay bench` starts the process, sends requests, receives replies and ends the process.
-"""
+"""`ContenderProcess`: the handle with which `forebay bench` controls a contender process."""
 
 import json
 import os
@@ -19,7 +16,7 @@ from forebay.measure.bench.model import Skip
 
 __all__ = ["ContenderFailed", "ContenderProcess"]
 
-SECONDS_TO_END = 5.0  # time for the process to end by itself before it is killed
+SECONDS_TO_END = 5.0  # time in which the process should end by itself; after it, `close` kills the process
 # Environment of the process, unless the user has set these variables: few messages, and a backend for Keras.
 DEFAULT_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "PYTHONWARNINGS": "ignore"}
 
@@ -103,7 +100,7 @@ class ContenderProcess:
         self.close()
 
     def _exit_reason(self) -> str:
-        """Wait for the process; return its exit code or signal and its last output line."""
+        """Wait until the process has ended. Return its exit code or signal, and its last line of output."""
         code = self._process.wait()
         self._log.seek(0)
         last_line = (self._log.read().decode(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]

@@ -41,8 +41,8 @@ POOL_ROWS = 1024  # number of different rows that the generator repeats
 JPEG_POOL = 256  # number of different JPEG files; the others are links to them
 JPEG_SIZE = (500, 375)  # width and height in pixels, the usual size of photos in ImageNet
 JPEG_QUALITY = 86  # makes files of 55 KB
-CLASSES = 10
-SHARDS = 8  # .tar files that contain the images
+CLASSES = 10  # of the images, each with a folder of its own
+SHARDS = 8  # number of .tar files among which the images are divided
 CSR_VALUES = 20  # values of a sparse row that are not 0
 # Tokens; the median length in the file of a `TextSource`. The lengths are lognormal with a sigma of 1, similar to the
 # lengths of web pages.
@@ -72,9 +72,8 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
     "npy" and "npz" (uncompressed) contain the rows of `make_array`, and stay in the page cache. "sparse" is a .npy of
     zeros that takes no disk space. "tokens" contains the bytes of the rows and one more token. "jpegs" is a folder with
     one JPEG file per row, in ten folders. "image_shards" is a folder of `.tar` files with a JPEG file and the number of
-    its class per row. "texts" is the file of a `TextSource`, with zeros that take no disk space.
-    "disk" is a .npy of random bytes, which a meter drops from the page cache; it is not written if the disk has too
-    little space.
+    its class per row. "texts" is the file of a `TextSource`, with zeros that take no disk space. "disk" is a .npy of
+    random bytes, which a meter drops from the page cache. If the disk has too little space, write no such file.
     """
     if kind == "jpegs":
         return _write_jpegs(work, folder / "jpegs")
@@ -99,7 +98,7 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
 
 
 class TextSource:
-    """Texts of different length in one mapped file of tokens, by index."""
+    """Returns texts of different length by index. One mapped file contains the tokens of all texts."""
 
     def __init__(self, work: Workload) -> None:
         self.offsets = _text_offsets(work.rows, work.shape[0])
@@ -185,7 +184,7 @@ def bucket_bounds(longest: int) -> Sequence[int]:
 
 
 def list_images(work: Workload) -> tuple[list[str], np.ndarray[Any, Any]]:
-    """Return the paths of all images, and the numbers of their folders."""
+    """Return the paths of all images, and for each image the number of its folder."""
     paths = sorted(Path(work.path).glob("*/*.jpg"))
     names = sorted({path.parent.name for path in paths})
     return list(map(str, paths)), np.asarray([names.index(path.parent.name) for path in paths])
@@ -227,7 +226,7 @@ def _random_array(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[A
 
 
 def _write_numbered(work: Workload, path: Path) -> None:
-    # The rows take gigabytes. Do not cache the array, and flush the file so that no writes run during the measurement.
+    # The rows take gigabytes, so do not cache the array. Flush the file, so that no writes run during the measurement.
     with path.open("wb") as file:
         np.save(file, make_numbered_rows(work.rows, work.shape, work.dtype))
         file.flush()

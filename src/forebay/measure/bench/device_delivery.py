@@ -21,8 +21,8 @@ from forebay.measure.bench.row_ids import WrongRowsError, check_rows
 
 __all__ = ["DeliveredBatches", "Delivery"]
 
-# Length of the lead before an interval, as a share of the interval. Batches of the lead do not count, because the
-# loader may have prefetched them.
+# Before each interval, the consumer takes batches for this share of the interval. This time is the lead. Its batches do
+# not count, because the loader may have prefetched them.
 LEAD_SHARE = 0.5
 MODULUS = 1 << 32  # frameworks sum in different integer types; the lowest 32 bits are the same in all of them
 
@@ -73,8 +73,8 @@ class Delivery:
     def measure(self, seconds: float) -> DeliveredBatches:
         """Measure the batches that arrive in this many seconds.
 
-        First consume the batches that the loader has prefetched while other entries were measured. Then start
-        the clock without a gap, in which the loader would prefetch again.
+        First consume the batches that the loader has prefetched while other entries were measured. Then start the clock
+        at once, because the loader would prefetch again in a gap.
         """
         clock = CpuClock()
         _, earlier_totals = self._consume_until(perf_counter() + seconds * LEAD_SHARE)

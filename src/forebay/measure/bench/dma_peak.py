@@ -1,4 +1,4 @@
-"""The highest speed of the link: driver copies of page-locked memory."""
+"""`DmaCopies`: driver copies of page-locked memory, which show the highest speed of the link."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -37,7 +37,8 @@ class DmaCopies:
     def copy_blocks(self, nbytes: int, count: int) -> Iterator[int]:
         """Yield the device address of each block after its arrival.
 
-        Use the block before the iteration continues: a later copy overwrites it. All calls must pass the same `nbytes`.
+        Use a block before you continue the iteration, because a later copy overwrites it. All calls must pass the same
+        `nbytes`.
         """
         if not self._buffers:
             self._buffers = [self._device.allocate(nbytes) for _ in self._events]
@@ -48,7 +49,7 @@ class DmaCopies:
         yield self._wait_for(count - 1)
 
     def seconds_per_block(self, nbytes: int, count: int) -> float:
-        """Return the mean seconds per block, without a gap between two copies."""
+        """Copy `count` blocks without a gap between two copies, and return the mean seconds per block."""
         list(self.copy_blocks(nbytes, 2))
         start = perf_counter()
         for _ in self.copy_blocks(nbytes, count):

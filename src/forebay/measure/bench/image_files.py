@@ -28,7 +28,7 @@ class ImageFolderDataset:
 
 
 def load_with_pillow(path: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Decode and resize an image file."""
+    """Return an image file as an array of this shape."""
     from PIL import Image
 
     with Image.open(path) as image:
@@ -36,7 +36,7 @@ def load_with_pillow(path: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 
 def resize_with_pillow(image: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Return an image of Pillow as an array of this shape."""
+    """Resize an image of Pillow, and return it as an array of this shape."""
     from PIL import Image
 
     return np.array(image.convert("RGB").resize((shape[1], shape[0]), Image.Resampling.BILINEAR))

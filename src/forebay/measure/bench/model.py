@@ -58,7 +58,7 @@ class Workload:
     batch: int  # rows per batch
     dtype: str = "float32"
     path: str = ""  # the file to read, for entries that read files
-    # Options of all entries. The options of an entry are added, and take precedence.
+    # Options of all entries. An entry adds its own options, which take precedence.
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -101,7 +101,7 @@ class Case:
     baseline: str | None = None  # label of the entry that ratios refer to
     files: tuple[str, ...] = ()  # kinds of file to write before the run; `data.write_file` explains them
     targets: tuple[PerformanceTarget, ...] = ()
-    # Per reply of a contender process. The slowest contender needs 60 s to permute a billion rows.
+    # Time limit for each reply of a contender process. The slowest contender needs 60 s to permute a billion rows.
     timeout_seconds: float = 240.0
 
 
@@ -111,8 +111,8 @@ def select_cases(
     """Select cases by name, and their entries by contender.
 
     Empty `case_names` or `contenders` select all. An entry is selected if its label or the name of its contender
-    contains one of `contenders`, such as "torch" or "tf.data". A case without such an entry is left out. All other
-    cases keep their baseline, because ratios refer to it.
+    contains one of `contenders`, such as "torch" or "tf.data". Omit cases without a selected entry. All other cases
+    keep their baseline, because ratios refer to it.
     """
     _check_names("case", case_names, [case.name for case in cases])
     _check_names("contender", contenders, [text for case in cases for text in map(_searched_text, case.entries)])
@@ -121,9 +121,9 @@ def select_cases(
 
 
 def with_fewer_rows(case: Case, factor: int) -> Case:
-    """Divide the number of rows of a case by `factor`, for a quick run.
+    """Return the case with its number of rows divided by `factor`, for a quick run.
 
-    At least four batches remain. With so few rows the results are not precise, so do not publish them.
+    At least four batches remain. With so few rows, the results are not precise, so do not publish them.
     """
     rows = max(case.work.rows // factor, 4 * case.work.batch)
     if case.work.rows % case.work.batch == 0:  # keep every batch full
@@ -132,7 +132,7 @@ def with_fewer_rows(case: Case, factor: int) -> Case:
 
 
 def _with_entries(case: Case, contenders: Sequence[str]) -> Case:
-    """Return the case with matching entries and its baseline; without entries if none matches."""
+    """Return the case with only the matching entries and the baseline. If none matches, it has no entries."""
     if not any(_matches(entry, contenders) for entry in case.entries):
         return replace(case, entries=())
     entries = tuple(entry for entry in case.entries if entry.label == case.baseline or _matches(entry, contenders))

@@ -1,4 +1,4 @@
-"""Results as JSON. `forebay bench --json` prints it, `--save` writes it, and `--show` reads it."""
+"""Results as JSON, which `forebay bench --json` prints, `--save` writes, and `--show` reads."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -29,7 +29,7 @@ def to_json(results: BenchResults) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> BenchResults:
-    """Read results. Ignore saved medians and ratios; they follow from the samples."""
+    """Return the results in a JSON value. Ignore its medians and ratios, which follow from the samples."""
     version = data.get("schema_version") if isinstance(data, Mapping) else None
     if version != SCHEMA_VERSION:
         raise ValueError(

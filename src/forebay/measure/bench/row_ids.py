@@ -1,8 +1,8 @@
 """Rows that contain their row number, so that a consumer can check them.
 
 Making four gigabytes of random numbers takes longer than the measurement. Therefore the rows repeat one random block,
-and each row starts with its number. This is no advantage for any loader: no two rows share memory, and loaders do not
-look at the contents.
+and each row starts with its number. Repetition is no advantage for any loader: no two rows share memory, and loaders do
+not look at the contents.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any], *, may
 def sum_first_elements(source: np.ndarray[Any, Any]) -> int:
     """Return the sum of the first elements of all rows.
 
-    The batches of an epoch that has every row once must have this sum together.
+    If an epoch has every row once, the first elements of its batches must have this sum too.
     """
     column = source.reshape(len(source), -1)[:, 0]
     return int(column.sum(dtype=np.float64 if column.dtype.kind == "f" else np.int64))

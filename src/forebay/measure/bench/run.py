@@ -23,7 +23,7 @@ __all__ = ["EntryRun", "ReportProgress", "cpu_steal_share", "run_cases"]
 
 ReportProgress: TypeAlias = Callable[[str], None]  # receives one line of progress at a time
 
-# Length of a measurement. A few milliseconds are too short, because the kernel first favours a thread that has woken.
+# Duration of `cpu_steal_share`. A few milliseconds are too short, because the kernel first favours a thread that wakes.
 STEAL_SECONDS = 0.1
 # A longer gap between two clock readings means that another process had the core. Such gaps last milliseconds.
 STEAL_GAP_SECONDS = 100e-6
@@ -37,7 +37,7 @@ def run_cases(
     quick: bool = False,
     report: ReportProgress = lambda line: None,
 ) -> BenchResults:
-    """Measure the cases one after the other."""
+    """Measure the cases one after the other, and return their results with facts about this machine."""
     origin = provenance()
     runs = [[EntryRun(entry, timeout_seconds=case.timeout_seconds) for entry in case.entries] for case in cases]
     results = tuple(_run_case(case, case_runs, settings, report) for case, case_runs in zip(cases, runs, strict=True))
@@ -163,7 +163,7 @@ def _run_case(case: Case, runs: Sequence[EntryRun], settings: RunSettings, repor
         paths = {kind: str(write_file(case.work, kind, Path(folder))) for kind in case.files}
         _set_up(case, runs, paths, settings)
         steal_shares = _run_rounds(case, runs, settings, report)
-        for run in runs:  # all processes end at the same time; the exit stack then waits for each
+        for run in runs:  # tell all processes to end at the same time; the exit stack then waits for each
             run.stop_requests()
         return CaseResult(case, tuple(run.row for run in runs), fmean(steal_shares) if steal_shares else None)
 
@@ -180,11 +180,11 @@ def _set_up(case: Case, runs: Sequence[EntryRun], paths: Mapping[str, str], sett
 
 
 def _run_rounds(case: Case, runs: Sequence[EntryRun], settings: RunSettings, report: ReportProgress) -> list[float]:
-    """Sample the entries in each round, and return the CPU steal share before each round."""
+    """Take one sample of each entry in each round. Return the CPU steal share before each round."""
     steal_shares = []
     for number in range(settings.repeats):
         report(f"{case.name}: round {number + 1} of {settings.repeats}")
-        steal_shares.append(cpu_steal_share())  # all entries wait for a request now
+        steal_shares.append(cpu_steal_share())  # the entries take no CPU time now: all of them wait for a request
         for run in runs:
             if run.needs_sample(settings.repeats):
                 run.sample()

@@ -12,9 +12,9 @@ from forebay.sources.direct.page_cache import cached_share
 
 __all__ = ["cached_nbytes", "drop_from_page_cache", "require_file", "write_uncached_file"]
 
-_WRITE_NBYTES = 64 << 20  # bytes per write
+_WRITE_NBYTES = 64 << 20  # 64 MiB, which one call writes
 _MAX_CACHED_SHARE = 0.05  # of the file; above it, a read would measure the page cache instead of the disk
-_FREE_SPACE_FACTOR = 2  # the free space of the disk, divided by the size of the file, must be at least this number
+_FREE_SPACE_FACTOR = 2  # the disk must have this many times the size of the file as free space
 _ATTEMPTS = 10  # to drop the file from the page cache
 _RETRY_DELAY_SECONDS = 0.1  # wait after a failed attempt
 
@@ -55,7 +55,7 @@ def drop_from_page_cache(path: Path) -> None:
 def _try_to_drop(file: int) -> bool:
     """Ask the kernel to drop the file, and return whether the kernel did so.
 
-    If it did not, wait, because the kernel can drop pages that are in use now at a later time.
+    If the kernel keeps the file, wait a little: it may drop pages in use when they are no longer in use.
     """
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     if cached_share(file) <= _MAX_CACHED_SHARE:

@@ -1,7 +1,7 @@
 """The consumers, which receive the batches on the device; one file per framework.
 
 A consumer reads every batch on the device, because this proves that the batch has arrived. It sums one element of each
-row, which takes too little time to affect the measurement. There are two exceptions: `torch_bytes` sums all bytes, as
+row, which takes too little time to affect the measurement. Two consumers differ: `torch_bytes` sums all bytes, as
 64-bit words, and `driver` reads nothing, because its contender waits for each copy.
 """
 
@@ -32,11 +32,11 @@ class Consumer(Protocol):
         ...
 
     def end_epoch(self) -> None:
-        """End the sum of the epoch, which `wait` returns, and begin a new sum."""
+        """End the sum of the epoch, and begin a new sum. The next `wait` returns the ended sum."""
         ...
 
     def wait(self) -> list[int]:
-        """Wait for all queued work, and return the sum of each newly ended epoch."""
+        """Wait for all queued work, and return the sum of each epoch that has ended since the last call."""
         ...
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:

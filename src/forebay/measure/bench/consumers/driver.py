@@ -1,7 +1,4 @@
-"""Consumer of copies by the CUDA driver, which reads nothing.
-
-The contender itself waits for each copy.
-"""
+"""Consumer of the contender `dma_copies`. It reads nothing, because the contender waits for each copy."""
 
 from typing import Any
 
@@ -22,7 +19,7 @@ def make_consumer(work: Workload) -> "DriverConsumer":
 
 
 class DriverConsumer:
-    """Takes the blocks of the contender `dma_copies`, which have a method `download`."""
+    """Takes `DeviceBlock` objects, and does nothing with them on the device."""
 
     def take(self, batch: Any) -> None:
         pass

@@ -1,7 +1,7 @@
 """PyTorch consumers, which compute a checksum of each batch on the device.
 
-One consumer sums the first element of every row, the other sums all 64-bit words. The bench compares the sum of each
-epoch with the sum over the source.
+`TorchConsumer` sums the first element of every row, and `TorchWordsConsumer` sums all 64-bit words. The bench compares
+the sum of each epoch with the sum over the source.
 """
 
 import ctypes
@@ -34,8 +34,8 @@ def make_words_consumer(work: Workload) -> "TorchWordsConsumer":
 class TorchConsumer:
     """Sums the first element of every row.
 
-    The sum of each batch is written to its own cell, an element of one tensor. So each batch needs only one kernel; a
-    total would need a second kernel to add the sum.
+    The kernel of each batch writes its sum to a cell of its own, an element of one tensor. So each batch needs only one
+    kernel; a total would need a second kernel to add the sum.
     """
 
     def __init__(self, batches: int) -> None:

@@ -49,7 +49,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _contender(name: str, location: str, *requires: str, install: str = "") -> Contender:
-    """Return a contender. By default, pip installs packages with the names of the modules."""
+    """Return a contender. By default, `install` is a pip command with the names of the required modules."""
     install = install or f"pip install {' '.join(requires)}" if requires else ""
     return Contender(name, f"{__name__}.{location}", requires, install)
 
@@ -68,7 +68,7 @@ def _gpu_feed(framework: str, *requires: str, location: str = "forebay:feed", pa
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        _contender("floor", "numpy:take_batches"),  # saved results use the name "floor": the least work of a loader
+        _contender("floor", "numpy:take_batches"),  # "floor": it does the least work of all loaders
         _contender("row_loop", "numpy:copy_rows"),
         _contender("first_fit", "numpy:first_fit_rows"),
         _contender("forebay", "forebay:feed"),

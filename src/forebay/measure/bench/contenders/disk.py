@@ -21,7 +21,7 @@ __all__ = ["fio", "mapped_take", "preadv_threads"]
 
 QUEUE_DEPTHS = (16, 32, 64, 128)
 TRIAL_SECONDS = 1.0  # time to test one I/O engine or queue depth of fio
-THREADS = 8  # of `preadv_threads`
+THREADS = 8  # threads of `preadv_threads`
 
 
 def fio(work: Workload) -> Callable[[float], float]:
@@ -68,7 +68,7 @@ def mapped_take(work: Workload) -> Callable[[float], float]:
     out = np.empty((work.batch, *work.shape), work.dtype)
 
     def measure(seconds: float) -> float:
-        # Map the file in each measurement: before the next one, the kernel can drop only pages that are not mapped.
+        # Map the file in each measurement, and not before: the kernel can drop only pages that are not mapped.
         rows = np.load(work.path, mmap_mode="r")
         start_time, nbytes = perf_counter(), 0
         for start in range(0, work.rows - work.batch, work.batch):
@@ -84,8 +84,8 @@ def mapped_take(work: Workload) -> Callable[[float], float]:
 def _run_fio(work: Workload, engine: str, depth: int, seconds: float) -> float:
     """Return bytes per second, or 0 if fio fails.
 
-    With the option "counted_nbytes", this number of bytes counts for each read. The other bytes of a read lie around a
-    row that does not begin at a sector.
+    With the option "counted_nbytes", count this number of bytes for each read, the size of a row. A read has more bytes
+    than its row if the row does not begin at a sector.
     """
     options = {
         "filename": work.path,

@@ -38,7 +38,7 @@ def feed(work: Workload) -> StartEpoch:
 def disk_feed(work: Workload) -> Callable[[float], float]:
     """Feed rows of a file that is not in the page cache to NumPy."""
     pipeline = fb.from_files(work.path).shuffle(seed=0, block=work.options.get("block")).batch(work.batch)
-    feeds: list[Feed] = []  # the last feed stays open until the next sample, so that the meter counts its memory
+    feeds: list[Feed] = []  # at most one, which stays open until the next sample, so that the meter counts its memory
 
     def measure(seconds: float) -> float:
         """Read the first epoch of a new feed for about `seconds`; return bytes per second."""

@@ -9,6 +9,6 @@ __all__ = ["array_adapter"]
 
 
 def array_adapter(work: Workload) -> StartEpoch:
-    """Use the adapter of `fit` for arrays, which gathers each batch in one operation."""
+    """Iterate the adapter that `fit` uses for arrays. It gathers each batch in one operation."""
     dataset = ArrayDataAdapter(make_array(work), batch_size=work.batch, shuffle=True).get_tf_dataset()
     return lambda: dataset

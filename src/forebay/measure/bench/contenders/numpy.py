@@ -59,8 +59,8 @@ def copy_rows(work: Workload) -> StartEpoch:
 def first_fit_rows(work: Workload) -> StartEpoch:
     """Put each text into the first open row with room, in a plain loop.
 
-    A text for which no open row has room opens a row. If `PACKING_ROWS` rows are already open, the oldest of them first
-    goes to the next batch.
+    If no open row has room for a text, open a new row. If `PACKING_ROWS` rows are already open, first move the oldest
+    of them to the next batch.
     """
     texts, length = TextSource(work), work.shape[0]
 

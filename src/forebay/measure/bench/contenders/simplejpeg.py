@@ -16,7 +16,7 @@ __all__ = ["decoder_threads"]
 
 
 def decoder_threads(work: Workload) -> StartEpoch:
-    """Call the libraries of Forebay's decoder in a thread pool, without Forebay.
+    """Decode and resize image files in a thread pool, with the libraries that Forebay's decoder uses.
 
     This is the baseline of the case with image files.
     """

@@ -65,7 +65,7 @@ def sample_from_datasets(work: Workload) -> StartEpoch:
 
 
 def timeseries(work: Workload) -> StartEpoch:
-    """Make windows of a series with the function of Keras for this purpose."""
+    """Make windows of a series with `keras.utils.timeseries_dataset_from_array`."""
     import keras  # only this contender needs it
 
     make = keras.utils.timeseries_dataset_from_array
@@ -113,7 +113,7 @@ def image_folder(work: Workload) -> StartEpoch:
 
 
 def length_buckets(work: Workload) -> StartEpoch:
-    """Let tf.data shuffle in a buffer, fill buckets and pad."""
+    """Load padded batches of texts: tf.data shuffles them in a buffer, fills buckets and pads."""
     texts, tokens = make_texts(work), int(work.options["tokens"])
     bounds = bucket_bounds(int(texts.lengths.max()))
     ragged = tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_splits(texts.values, texts.offsets))

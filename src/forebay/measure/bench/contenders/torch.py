@@ -103,7 +103,7 @@ def iterable_data_loader(work: Workload) -> StartEpoch:
 
 
 def bucket_data_loader(work: Workload) -> StartEpoch:
-    """Use a DataLoader with a batch sampler, and `pad_sequence` as its collate function."""
+    """Load padded batches of texts with a batch sampler, and with `pad_sequence` as the collate function."""
     texts, workers = make_texts(work), int(work.options["workers"])
     rows = torch.split(torch.from_numpy(texts.values), texts.lengths.tolist())
     loader = DataLoader(
@@ -199,5 +199,5 @@ def _load_with_torchvision(path: str, shape: tuple[int, ...]) -> Any:
 
 
 def _pad_batch(texts: list[Any]) -> Any:
-    """Pad the texts of a batch. Unlike a lambda, this function can be pickled."""
+    """Pad the texts of a batch. This is no lambda, because worker processes need a function that can be pickled."""
     return pad_sequence(texts, batch_first=True)

@@ -52,7 +52,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 class BusyConsumer:
-    """Wraps a consumer: after each batch, changes the stream and queues matrix products."""
+    """A consumer that calls another consumer, then changes the stream and queues matrix products."""
 
     def __init__(self, consumer: Consumer, products: BackgroundProducts) -> None:
         self._consumer, self._products = consumer, products

@@ -21,10 +21,10 @@ from forebay.measure.bench.steps import DeviceStep, load_step
 __all__ = ["calibrate_products", "prepare"]
 
 STEPS = 150  # on the resident batch, before the steps with a loader and again after them
-COPIES = 50  # per trial
+COPIES = 50  # copies in one trial of the copy speed
 COPY_TRIALS = 5  # the fastest trial counts; other load on the host can only slow a trial
 MIN_RATIO, AIM_RATIO, MAX_RATIO = 1.0, 1.1, 1.2  # time of a step, divided by the time of a copy
-CALIBRATION_ATTEMPTS = 8  # to find a number of products between MIN_RATIO and MAX_RATIO
+CALIBRATION_ATTEMPTS = 8  # attempts to find a number of products with a ratio between MIN_RATIO and MAX_RATIO
 FEW_PRODUCTS, MANY_PRODUCTS = 4, 12  # two lengths of a step, from which the time per product follows
 
 
@@ -60,8 +60,8 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 def calibrate_products(step_seconds: Callable[[int], float], copy_seconds: float) -> int:
     """Return how many products make a step a little longer than the copy.
 
-    `step_seconds` measures a step with this number of products. If no attempt is within the limits, the last guess is
-    returned.
+    `step_seconds` measures a step with a given number of products. If no attempt is within the limits, return the last
+    guess.
     """
     short_seconds, long_seconds = step_seconds(FEW_PRODUCTS), step_seconds(MANY_PRODUCTS)
     product_seconds = max((long_seconds - short_seconds) / (MANY_PRODUCTS - FEW_PRODUCTS), 1e-7)

@@ -31,7 +31,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 def prepare_later(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
     """Measure the time to the first batch as `prepare` does, but after a warm-up.
 
-    The warm-up makes the first loader of the process, which makes the data.
+    In the warm-up, the first loader of the process makes the data, so the samples do not include this.
     """
 
     def warm_up() -> None:

@@ -13,7 +13,7 @@ from forebay.measure.bench.model import Workload
 
 __all__ = ["prepare"]
 
-EPOCHS = 2  # per sample
+EPOCHS = 2  # epochs of `fit` in one sample
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:

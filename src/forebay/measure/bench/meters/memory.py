@@ -1,4 +1,4 @@
-"""Meter of the memory over many epochs: its peak and its later growth."""
+"""Meter of the memory of a contender over many epochs: its peak, and its growth in the later epochs."""
 
 from itertools import combinations
 from statistics import median
@@ -44,7 +44,7 @@ def _peak_nbytes(start_epoch: StartEpoch) -> int:
 def _slope(peaks: list[int]) -> float:
     """Return the growth in bytes per epoch: the median slope over all pairs of epochs.
 
-    A leak raises all slopes. A single allocation raises only the slopes of pairs with an epoch before and one after it.
+    A leak raises all slopes. A single allocation raises only the slopes of pairs whose epochs are on both sides of it.
     """
     pairs = combinations(enumerate(peaks), 2)
     return median(

@@ -2,7 +2,7 @@
 
 An idle consumer only takes batches. A busy consumer also runs a step after every batch; the meter measures how much the
 loader slows this step. A sample runs epochs until its time is up, and includes the start of each epoch. If the time
-ends within an epoch, the rows that were received until then count.
+ends in the middle of an epoch, the rows that the consumer has received count.
 
 Two options are for loaders that need much time for a batch. "time_factor" multiplies the length of a sample.
 "drained_batches" is the number of batches that the meter takes before the clock starts, because a loader may have
@@ -22,8 +22,8 @@ from forebay.measure.bench.steps.host import make_host_step
 
 __all__ = ["prepare"]
 
-# The meter also runs the step while no batches are taken: before the busy consumer, and again after it. Each time takes
-# this share of the busy consumer's time.
+# Before and after the busy consumer, the meter runs the step without taking batches. Each of these two runs takes this
+# share of the busy consumer's time.
 ALONE_SHARE = 0.25
 
 
@@ -79,8 +79,8 @@ def _consume(
     return totals
 
 
-# The next two functions return the number of batches and the time of the last one. They read the clock before they drop
-# the iterator, because the time to stop an unfinished epoch does not count.
+# `_drain` and `_train` return the number of batches, and the time at which the last batch ended. They read the clock
+# before they drop the iterator, because the time to stop an unfinished epoch does not count.
 
 
 def _drain(epoch: Iterable[Any], deadline: float) -> tuple[int, float]:
@@ -109,7 +109,7 @@ def _train(
 
 
 def _seconds_alone(step: Callable[[], None], seconds: float) -> float:
-    """Return the mean seconds per step while no batches are taken.
+    """Run the step for `seconds` without taking batches, and return the mean seconds per step.
 
     During this time, threads of the loader may still prefetch.
     """

@@ -13,8 +13,8 @@ __all__ = ["HostStep", "make_host_step"]
 LAYERS = 12
 OPERATIONS = 3 * LAYERS
 # torch uses several threads from 32768 elements on, and from fewer elements for tanh and matrix products. With several
-# threads, the time of a step would depend on the other cores. Therefore the arrays have 30720 elements, and all
-# operations are simple element-wise ones.
+# threads, the time of a step would depend on the other cores. Therefore the arrays have 30720 elements, and the step
+# uses only simple element-wise operations.
 SHAPE = (160, 192)
 
 

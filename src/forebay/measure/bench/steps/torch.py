@@ -54,13 +54,13 @@ class BackgroundProducts:
         self._seconds: list[float] = []
 
     def refill_queue(self) -> None:
-        """Record the times of finished products and queue new ones."""
+        """Record the times of finished products, and queue new products."""
         self._record_finished()
         while len(self._queued) < QUEUED_PRODUCTS:
             self._enqueue()
 
     def stop(self) -> None:
-        """Wait for the queued products. Their times do not count: no batches arrive meanwhile."""
+        """Wait for the queued products. Their times do not count, because no batches arrive during the wait."""
         self._record_finished()
         self._stream.synchronize()
         self._queued.clear()

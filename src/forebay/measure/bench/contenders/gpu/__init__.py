@@ -1,8 +1,8 @@
 """The contenders of the GPU cases: one file per framework.
 
-Batches arrive on the GPU as arrays of the contender's framework. Only the batches of `dma_peak` are blocks of device
-memory. If a loader can run epoch after epoch without a gap, its contender runs it endlessly, and `split_into_epochs`
-divides its batches into epochs.
+Batches arrive on the GPU as arrays of the contender's framework, or as blocks of device memory in `dma_peak`. If a
+loader can run epoch after epoch without a gap, its contender runs the loader endlessly, and `split_into_epochs` divides
+the batches into epochs.
 """
 
 from collections.abc import Iterator

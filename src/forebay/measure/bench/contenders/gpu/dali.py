@@ -18,7 +18,7 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["external_source", "image_folder"]
 
-THREADS = 4  # of the pipeline in `external_source`; these threads do not gather rows
+THREADS = 4  # threads of the pipeline in `external_source`, which do not gather rows
 DTYPES = {"uint8": types.UINT8, "float32": types.FLOAT}
 
 
@@ -28,7 +28,7 @@ def external_source(work: Workload) -> StartEpoch:
     The option "workers" sets the number of worker processes that gather. Without it, the consumer's thread gathers.
     """
     workers = int(work.options.get("workers", 0))
-    # DALI forks the worker processes. They start here, because a process must not fork after it has used CUDA.
+    # DALI forks the worker processes. Start them here, because a process must not fork after it has used CUDA.
     options = {"py_num_workers": workers, "py_start_method": "fork"} if workers else {}
     make_pipeline = pipeline_def(_define_graph)
     pipeline = make_pipeline(work, workers, batch_size=work.batch, num_threads=THREADS, device_id=0, **options)
@@ -49,9 +49,9 @@ def image_folder(work: Workload) -> StartEpoch:
 
 
 class DaliBatchSource:
-    """Makes a batch from its number. DALI numbers the batches through all epochs.
+    """Makes a batch from its number. DALI does not restart the numbers at a new epoch.
 
-    Each worker process has a copy of this object and makes only some of the batches. So a batch depends only on its
+    Each worker process has a copy of this object and makes only some of the batches. So a batch must depend only on its
     number.
     """
 

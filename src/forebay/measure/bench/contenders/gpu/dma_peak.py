@@ -13,7 +13,7 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["dma_copies"]
 
-BLOCK_NBYTES = 256 << 20  # bytes per copy, rounded down to whole rows
+BLOCK_NBYTES = 256 << 20  # 256 MiB for each copy, rounded down to whole rows
 
 
 def dma_copies(work: Workload) -> StartEpoch:

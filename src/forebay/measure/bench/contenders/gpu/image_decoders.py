@@ -1,7 +1,8 @@
 """Decoders of JPEG images, called by a plain loop.
 
-Those on the GPU decode files that are in memory, and neither resize the images nor make batches. A loader with the same
-decoder cannot be faster. Those on the CPU read, decode and resize in threads, and the loop copies batches to the GPU.
+`nvjpeg` and `nvimgcodec` decode files in memory on the GPU. They neither resize the images nor make batches, so a
+loader with the same decoder cannot be faster. `libjpeg_turbo` reads, decodes and resizes in threads on the CPU, and
+copies batches to the GPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def nvjpeg(work: Workload) -> StartEpoch:
     """Call the hardware decoders with nvJPEG, as Forebay does."""
     from forebay.engines.cuda.nvjpeg import Nvjpeg
 
-    torch.zeros(1, device="cuda")  # makes a CUDA context
+    torch.zeros(1, device="cuda")  # creates the CUDA context that nvJPEG needs
     decoder = Nvjpeg(is_gray=False)
     state: dict[str, Any] = {"nbytes": 0}
 
@@ -66,7 +67,7 @@ def nvimgcodec(work: Workload) -> StartEpoch:
 
 def _decode_batches(work: Workload, decode: Callable[[list[bytes]], None]) -> Iterator[dict[str, Any]]:
     contents = [path.read_bytes() for path in sorted(Path(work.path).glob("*/*.jpg"))]
-    batch = torch.zeros((work.batch, *work.shape), dtype=torch.uint8, device="cuda")  # stands for all batches
+    batch = torch.zeros((work.batch, *work.shape), dtype=torch.uint8, device="cuda")  # yielded for all batches
     for rows in endless_index_batches(work):
         decode([contents[row] for row in rows])
         yield {"image": batch}

@@ -105,7 +105,7 @@ def prefetched_copies(work: Workload) -> StartEpoch:
     copy_stream = torch.cuda.Stream()
 
     def send(number: int) -> None:
-        """Queue the copy of a batch, after all work on its buffer's previous batch."""
+        """Queue the copy of a batch, behind all work on the previous batch in the same buffer."""
         index, start = number % len(buffers), number * work.batch
         with torch.cuda.stream(copy_stream):
             copy_stream.wait_event(used_events[index])
