@@ -155,8 +155,8 @@ class LoaderFeed:
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator start this epoch. An iterator in use continues.
 
-        Keep the position of a loaded state if `epoch` is the argument that `set_epoch` had before the state was made,
-        or else the epoch of the state. Trainers call this method also after they have loaded a state in the middle of
+        Keep the position of a loaded state if `epoch` was set when the state was made, or if no epoch was set and
+        `epoch` is that of the state. Trainers call this method also after they have loaded a state in the middle of
         the epoch, and some trainers call it after they have taken the first batch.
         """
         self._named_epoch = epoch = validate_epoch(epoch)
