@@ -25,12 +25,12 @@ PINNING_BASIS = "the cure removes the CPU copy, and the upload may overlap compu
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site uploads much pageable memory in the loop."""
+    """Whether a call site in the loop uploads much data from pageable memory."""
     return site.in_loop and (is_pageable(site) or _moves_batch(view, site))
 
 
 def is_pageable(site: CallSite) -> bool:
-    """Whether the calls of the site upload much data from pageable memory."""
+    """Whether the calls of a call site upload much data from pageable memory."""
     return is_on_device(site) and False in site.values("pinned") and nbytes_per_call(site) >= MIN_NBYTES
 
 
@@ -45,7 +45,7 @@ def _moves_batch(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("pageable_upload"):
         cost = cost_of(view, site.events)
         gigabytes_per_second = site.nbytes / cost / 1e9 if cost else 0.0

@@ -12,17 +12,21 @@ __all__ = ["remove_expression", "run_less_often"]
 
 
 def remove_expression(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that removes a call whose result the script does not use; empty if the line is another one."""
+    """Return the edit that removes a call whose result the script does not use.
+
+    The list is empty if line `number` has another statement.
+    """
     statement = code.statement_at(number)
     is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
     return [Edit.remove(code, statement)] if statement is not None and is_call else []
 
 
 def run_less_often(code: ScriptCode, number: int, period: int, times: int) -> list[Edit]:
-    """Return the edits that run a line only once of `times`; empty if none fits. It now runs every `period`-th step.
+    """Return the edits that run a line only once where it now runs `times` times.
 
-    If the line belongs to a test such as `if step % 20 == 0`, its number changes, unless the test also decides when the
-    script trains. Otherwise a counter skips the line.
+    If the line runs in every `period`-th step because of a test such as `if step % 20 == 0`, change the number in the
+    test. Otherwise, or if the test also decides when the script trains, let a new counter skip the line. The list is
+    empty if the script may need the results of all executions.
     """
     statement = code.statement_at(number)
     if statement is None:
@@ -41,7 +45,7 @@ def run_less_often(code: ScriptCode, number: int, period: int, times: int) -> li
 
 
 def _trains(code: ScriptCode, test: ast.If) -> bool:
-    """Whether the branches of a test train, or assign what other parts of the loop read."""
+    """Whether the branches of a test train, or assign names that other code reads."""
     loops = code.loops_around(test)
     calls = {last_name(node) for node in ast.walk(test) if isinstance(node, ast.Call)}
     return bool(calls & _TRAINING_CALLS or stored_names(test) & loaded_names(*loops, without=test))

@@ -1,7 +1,8 @@
-"""The rule for rare long steps: for example, every 500th step saves a checkpoint, evaluates or plots.
+"""The rule for rare long steps, such as every 500th step, which saves a checkpoint.
 
-The step time is a median, so it does not contain such steps. The cost of a finding is the share of the run that these
-steps take, times the step time. So the predicted speedup of a step is also the speedup of the whole run.
+The step time is a median, so it does not contain such steps. The cost of a finding is the share of the run that the
+additional time of these steps takes, times the step time. So the predicted speedup of a step is also the speedup of the
+whole run.
 """
 
 import re
@@ -24,12 +25,12 @@ from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine", "reported_lines"]
 
-MIN_AVOIDABLE_SHARE = 0.05  # of the run, for calls that most steps do not need
-MIN_WORK_SHARE = 0.1  # of the run, for other work: it may be part of what the script has to compute
-MIN_MATCH = 0.5  # of the time of the longest line of a pause must belong to functions of one kind
-LESS_OFTEN = 10  # with the cure, only one of this many long steps remains
-MIN_GROWTH = 1.5  # the last third of the long steps relative to the first; from here on, the evidence mentions growth
-MAX_LINES = 3  # in the evidence
+MIN_AVOIDABLE_SHARE = 0.05  # share of the run that a pause takes, if its calls are ones that most steps do not need
+MIN_WORK_SHARE = 0.1  # share of the run that any other pause takes, because the script may need its work
+MIN_MATCH = 0.5  # share of the time of a pause's longest line that functions of one kind must take
+LESS_OFTEN = 10  # with the cure, only one of this many long steps remains long
+MIN_GROWTH = 1.5  # time of the last third of the long steps relative to the first third; the evidence mentions more
+MAX_LINES = 3  # lines that the evidence names
 
 _LOGGING = AvoidableCall(
     "logs",
@@ -51,26 +52,27 @@ _EVALUATING = AvoidableCall(
     "{}",
 )
 _KINDS = (*AVOIDABLE_CALLS, _LOGGING, INPUT)
-# Titles of cures. The titles of `AvoidableCall` name a number of steps, such as "save only every 1000th step". They do
-# not fit here, because the script may already save less often.
+# `AvoidableCall.verb` -> title of the cure. The titles of `AvoidableCall` name a number of steps, such as "save only
+# every 1000th step". They do not fit here, because the script may already save less often.
 _RARER_TITLES = {SAVING.verb: "save less often", PRINTING.verb: "print less often", DRAWING.verb: "draw less often"}
+# A call of a Keras model that saves it; the group is the model.
 _KERAS_SAVE = re.compile(r"([\w.]+)\.(?:save|save_weights|fit)\(")
 _EVALUATION_NAME = re.compile(r"(?:^|[^a-z])(?:eval|evaluate|evaluation|valid|validate|validation|test)(?:[^a-z]|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class _Reported:
-    """A pause that costs enough to be reported."""
+    """A pause that takes enough time of the run for a finding."""
 
     pause: Pause
     kind: AvoidableCall | None  # what the loop does in these steps; None if unknown
-    share: float  # of the run
+    share: float  # share of the run that the additional time of the long steps takes
     lines: tuple[Line, ...]  # lines of the loop, most time first
-    inner_lines: tuple[Line, ...]  # for each of `lines`, the same line or a line below it that takes most of its time
+    inner_lines: tuple[Line, ...]  # for each of `lines`: the innermost line, itself or called, with most of its time
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding for each pause that costs enough."""
+    """Yield one finding for each pause that takes enough time of the run."""
     for reported in _reported_pauses(view):
         yield _finding(view, reported)
 
@@ -100,19 +102,28 @@ def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
 
 
 def _is_certain(view: CaptureView, pause: Pause, kind: AvoidableCall | None) -> bool:
-    """Whether a pause is neither a disturbance of the machine nor a wait for work that earlier steps have queued."""
+    """Whether work of the script certainly causes a pause.
+
+    Other causes are a disturbance of the machine, and a wait for work that earlier steps have queued.
+    """
     return not _may_queue_steps(view) and (kind is not None or pause.period > 0)
 
 
 def _may_queue_steps(view: CaptureView) -> bool:
-    """Whether the loop may run ahead of a device that was not recorded. JAX also queues work for the CPU."""
+    """Whether the loop may run ahead of computations that were not recorded.
+
+    They run on a GPU or, with JAX, also on the CPU.
+    """
     if view.device is not None or not (view.has_gpu or "jax" in view.frameworks):
         return False
     return not any(site.in_loop for site in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
 
 
 def _find_kind(view: CaptureView, pause: Pause) -> AvoidableCall | None:
-    """Return what takes the time of a pause, by its functions, or else by the names in its lines."""
+    """Return the kind of calls that take the time of a pause; None if unknown.
+
+    The sampled functions decide. If they show no kind, names such as `evaluate` decide.
+    """
     if not pause.lines:
         return None
     longest = pause.lines[0]
@@ -124,7 +135,10 @@ def _find_kind(view: CaptureView, pause: Pause) -> AvoidableCall | None:
 
 
 def _share_of(view: CaptureView, line: PauseLine, kind: AvoidableCall) -> float:
-    """Return the share of a line's time in functions of a kind. Count nested functions of the kind only once."""
+    """Return the share of a line's time in functions of a kind.
+
+    If a function of the kind calls another function of the kind, their common time counts once.
+    """
     frames = view.capture.history.frames if view.capture.history else ()
     counted: set[int] = set()
     total = 0.0
@@ -138,7 +152,7 @@ def _share_of(view: CaptureView, line: PauseLine, kind: AvoidableCall) -> float:
 
 
 def _evaluates(view: CaptureView, line: PauseLine) -> bool:
-    """Whether a function that takes most of a line's time has a name such as `evaluate` or `test`."""
+    """Whether a function named like `evaluate` takes most of a line's time."""
     frames = view.capture.history.frames if view.capture.history else ()
     for index, share in line.shares:
         user_line = view.line(frames[index].line)
@@ -150,7 +164,7 @@ def _evaluates(view: CaptureView, line: PauseLine) -> bool:
 
 
 def _called_name(line: Line) -> str:
-    """Return the text before the first parenthesis of a line. It contains the name of the called function."""
+    """Return the text before the first parenthesis, which contains the called function's name."""
     return line.text.partition("(")[0]
 
 
@@ -194,7 +208,7 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
         yield Cure(
             "save in a background thread",
             _fitted_background(view, reported) or _background_code(view, reported, text),
-            basis=f"only a copy of the state remains in the loop, and takes an estimated 1/{LESS_OFTEN} of the extra time",
+            basis=f"only a copy of the state remains in the loop, estimated at 1/{LESS_OFTEN} of the extra time",
             changes=shorten_run(view, rarer),
         )
     if kind in (RESTART, SLOW_BATCHES):
@@ -218,7 +232,7 @@ def _rarer_code(kind: AvoidableCall | None, text: str, every: int) -> str:
 
 
 def _fitted_background(view: CaptureView, reported: _Reported) -> str:
-    """Return code for the script's own call of `torch.save`; empty if none fits."""
+    """Return an edit, as text, that runs the script's call of `torch.save` in a thread."""
     places = dict.fromkeys((*reported.lines, *reported.inner_lines))
     return next(filter(None, (fit_line(view, line, save_in_thread) for line in places)), "")
 
@@ -237,7 +251,7 @@ def _background_code(view: CaptureView, reported: _Reported, text: str) -> str:
             "saver = orbax.checkpoint.AsyncCheckpointer(orbax.checkpoint.StandardCheckpointHandler())\n"
             "saver.save(path, args=orbax.checkpoint.args.StandardSave(state))   # returns before the files are written"
         )
-    # Each Checkpoint object keeps a thread and a copy of the weights, so the code makes only one.
+    # Each Checkpoint object keeps a thread and a copy of the weights, so the code makes only one object.
     return (
         "checkpoint = tf.train.Checkpoint(model=model)   # before the loop\n"
         "options = tf.train.CheckpointOptions(enable_async=True)   # before the loop\n"
@@ -253,7 +267,10 @@ def _saves_keras_model(view: CaptureView, pause: Pause) -> bool:
 
 
 def _keras_background_code(text: str) -> str:
-    """Return code for any backend. It uses no `tf.train.Checkpoint`: on Keras 3, a second asynchronous write fails."""
+    """Return code that saves a Keras model in a thread, with any backend.
+
+    It uses no `tf.train.Checkpoint`, because a second asynchronous write fails on Keras 3.
+    """
     called = _KERAS_SAVE.search(text)
     model = called[1] if called else "model"
     return (

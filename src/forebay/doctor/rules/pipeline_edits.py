@@ -1,4 +1,7 @@
-"""Edits of tf.data pipelines, in the script's own terms."""
+"""Edits of the tf.data pipelines of a script.
+
+Each edit function returns an empty list if the pipeline at line `number` has a form for which it knows no edit.
+"""
 
 import ast
 
@@ -18,13 +21,14 @@ __all__ = ["batch_before_map", "feed_of_files", "feed_of_rows", "feed_of_slices"
 
 # Functions of TensorFlow that give the same numbers for whole batches as for single rows.
 _ELEMENTWISE = frozenset({"cast", "divide", "multiply", "subtract", "add", "truediv", "one_hot", "to_float", "abs"})
+# Stages of a pipeline that a feed of arrays replaces.
 _PLAIN_STAGES = frozenset({"prefetch", "cache", "shuffle", "batch", "from_tensor_slices"})
 
 
 def feed_of_slices(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that replace a tf.data pipeline of plain arrays by a feed; empty if they do not apply.
+    """Return the edits that replace a tf.data pipeline of plain arrays by a feed.
 
-    A pipeline with a map, a filter or a limit needs these stages, so the edits do not apply to it.
+    The list is empty if the pipeline has a map, a filter or a limit, which a feed of plain arrays would lose.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -47,7 +51,7 @@ def feed_of_slices(code: ScriptCode, number: int, framework: str) -> list[Edit]:
 
 
 def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: bool) -> list[Edit]:
-    """Return the edits that let a feed call the generator of `from_generator`; empty if they do not apply.
+    """Return the edits that let a feed call the generator of `from_generator`.
 
     The generator yields rows. With `in_batches`, new code assembles the rows into batches. The user can change this
     code so that it makes whole batches.
@@ -73,9 +77,9 @@ def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: b
 
 
 def feed_of_files(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that let a feed read the `.npz` files of a tf.data pipeline; empty if they do not apply.
+    """Return the edits that let a feed read the `.npz` files of a tf.data pipeline.
 
-    They fit a pipeline that maps a function with `np.load` over files, and then splits the files into rows.
+    The pipeline must map a function with `np.load` over the files, and then split the files into rows.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -103,7 +107,10 @@ def feed_of_files(code: ScriptCode, number: int, framework: str) -> list[Edit]:
 
 
 def _loaded_members(code: ScriptCode, call: ast.Call) -> list[str]:
-    """Return the names of the arrays that a mapped function reads from an `.npz` file, in the order of its result."""
+    """Return the names of the arrays that a mapped function reads from an `.npz` file.
+
+    They are in the order of the function's result. The list is empty if the code does not show them.
+    """
     functions = [code.function(name) for name in sorted(names_in(call))]
     for function in functions:
         if function is None or not any(last_name(node) == "load" for node in ast.walk(function)):
@@ -118,7 +125,7 @@ def _loaded_members(code: ScriptCode, call: ast.Call) -> list[str]:
 
 
 def _batching_code(code: ScriptCode, make: str, size: str) -> list[str]:
-    """Return a generator of batches that calls a generator of rows."""
+    """Return the lines of a generator of batches that calls a generator of rows."""
     is_tuple = any(isinstance(n, ast.Yield) and isinstance(n.value, ast.Tuple) for n in ast.walk(code.tree))
     numpy, taken = code.module_alias("numpy", "np"), code.new_name("taken")
     whole = f"tuple(map({numpy}.stack, zip(*{taken})))" if is_tuple else f"{numpy}.stack({taken})"
@@ -147,7 +154,7 @@ def _stages(code: ScriptCode, node: ast.expr) -> dict[str, ast.Call]:
 
 
 def prefetch_dataset(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that prefetches the tf.data pipeline of a `fit` or of a loop; empty if it does not apply."""
+    """Return the edit that prefetches the tf.data pipeline of a `fit` or a loop."""
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
     if statement is None or batches is None or _has_call(resolve(code, batches[0]), "prefetch", last=True):
@@ -156,9 +163,9 @@ def prefetch_dataset(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def batch_before_map(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that map whole batches of a tf.data pipeline instead of rows; empty if they do not apply.
+    """Return the edits that map whole batches of a tf.data pipeline instead of rows.
 
-    They fit a map whose function only casts and calculates, so that it accepts batches too.
+    The mapped function must only cast and calculate, so that it accepts batches too.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -188,7 +195,7 @@ def _is_elementwise(code: ScriptCode, mapped: ast.expr) -> bool:
 
 
 def map_in_parallel(code: ScriptCode, map_number: int | None, number: int) -> list[Edit]:
-    """Return the edits that let maps of tf.data run in parallel, and prefetch; empty if they do not apply.
+    """Return the edits that let maps of tf.data run in parallel, and prefetch.
 
     `map_number` is the line of the map, or None for all maps. `number` is the line that takes the batches.
     """
@@ -216,7 +223,7 @@ def _has_line(statement: ast.stmt, number: int | None) -> bool:
 
 
 def _has_call(node: ast.expr, name: str, *, last: bool) -> bool:
-    """Whether a chain of calls ends with this call (`last`), or contains it."""
+    """Whether a chain of calls contains the call `name` or, if `last`, ends with it."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr == name:
             return True

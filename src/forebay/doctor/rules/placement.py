@@ -1,4 +1,4 @@
-"""The rule for operations that run on another device than their data, which makes the data move."""
+"""The rule for operations whose data must move, because it is on another device."""
 
 from collections.abc import Iterator
 
@@ -18,12 +18,12 @@ __all__ = ["examine", "recognises"]
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site, which moves data between devices, is in the loop, and does not only upload the batch."""
+    """Whether a call site in the loop moves data between devices, except its batch."""
     return site.in_loop and not _uploads_batch(view, site)
 
 
 def _uploads_batch(view: CaptureView, site: CallSite) -> bool:
-    """Whether an operation moves its batch from the host to the device, which every loop must do."""
+    """Whether an operation only uploads its batch, which every loop must do."""
     is_upload = any(map(is_device, site.values("target"))) and not any(map(is_device, site.values("source")))
     batches = [batch for batch in view.sites_of(EventKind.INPUT) if batch.in_loop]
     return is_upload and any(0 < nbytes_per_call(site) <= nbytes_per_call(batch) for batch in batches)
@@ -44,7 +44,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
 def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
     """Build the finding for the moves between two devices.
 
-    The rule treats the first move as the cause of the other moves.
+    The rule takes the first move for the cause of the other moves.
     """
     first, events = sites[0], [event for site in sites for event in site.events]
     untimed = [event for event in events if (event.detail or {}).get("timed") is False]
@@ -78,7 +78,7 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
 def _estimate_seconds(view: CaptureView, moves: list[LedgerEvent]) -> float:
     """Estimate the seconds per step of untimed moves inside graphs.
 
-    The estimate is at most the time of the compiled calls.
+    The estimate is at most the time of the compiled calls, which contain these moves.
     """
     if not view.steps or not moves:
         return 0.0

@@ -18,7 +18,11 @@ _NO_KERNEL = (
 
 
 def fit_placement(view: CaptureView, site: CallSite, framework: str) -> str:
-    """Return code that keeps the operation of a site on the device of its data; empty if none fits."""
+    """Return code that keeps an operation on the device of its data.
+
+    If TensorFlow has no kernel for the operation on that device, the code is a comment that says so. The text is empty
+    if the script has another form.
+    """
     if framework != "tensorflow":
         return fit_line(view, site.line, _move_before_loop)
     target = str(next((name for name in site.values("target") if name), ""))
@@ -51,7 +55,7 @@ def _requests_device(scope: ast.With, target: str) -> bool:
 
 
 def _change_scope(code: ScriptCode, scope: ast.With, source: str) -> list[Edit]:
-    """Return the edit that runs the operations of a scope on the device of their data."""
+    """Return the edit that lets a `with tf.device(...)` name the device of the data."""
     call = next(item.context_expr for item in scope.items if last_name(item.context_expr) == "device")
     if not isinstance(call, ast.Call) or not source:
         return []
@@ -68,7 +72,7 @@ def _short(device: str) -> str:
 
 
 def _move_before_loop(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that move constant data to the device of the step before the loop."""
+    """Return the edits that move constant data to its device once, before the loop."""
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
     if statement is None or not loops:

@@ -1,6 +1,6 @@
 """The rule for values that the loop reads back in every step.
 
-A read-back waits until the device has finished all queued work. Then the device is idle until Python queues more.
+A read-back waits until the device has finished all queued work. Then the device is idle until Python queues more work.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ READ_BASIS = "Python continues while the device computes"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop reads back at the site, in a framework that computes asynchronously.
+    """Whether a call site in the loop reads back values that are computed asynchronously.
 
     `keras_steps` explains the reads of short steps of Keras.
     """
@@ -34,7 +34,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("read_back"):
         cost = cost_of(view, site.events)
         yield Finding(
@@ -74,7 +74,7 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
 
 
 def _few_reads_title(code: str) -> str:
-    """Return the title of the cure that reads a value in a few steps only. It says what the code does."""
+    """Return the title of the cure that reads a value less often, by its code."""
     if not is_fitted(code):
         return "sum on the device, read every hundredth step"
     if "% 100" in code:

@@ -1,4 +1,7 @@
-"""Edits of lines that read values back: keep them on the device, or receive them later."""
+"""Edits that let a loop read values less often, or receive them later.
+
+Each edit function returns an empty list if the code at line `number` has a form for which it knows no edit.
+"""
 
 import ast
 
@@ -11,16 +14,14 @@ __all__ = ["check_on_device", "read_few_times", "receive_later"]
 
 _READING_METHODS = frozenset({"item", "numpy", "tolist", "cpu", "get"})
 _MODULES = {"jax": "jax.numpy", "torch": "torch", "cupy": "cupy"}
+# Functions that NumPy and the modules in `_MODULES` have in common.
 _COMMON_FUNCTIONS = frozenset({"isnan", "isinf", "isfinite", "abs", "sqrt", "square", "exp", "log"})
 _READING_FUNCTIONS = frozenset({"float", "int", "asarray", "array", "device_get"})
 
 
 def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that keep a value on the device, or read it only in every hundredth step.
-
-    Empty if they do not apply.
-    """
-    statement, loop = _place(code, number)
+    """Return the edits that read a value in every hundredth step, or after the loop."""
+    statement, loop = _statement_and_loop(code, number)
     if statement is None or loop is None:
         return []
     if isinstance(statement, ast.If):
@@ -40,8 +41,8 @@ def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
 
 
 def receive_later(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that receive the values of a line with a Readback; empty if they do not apply."""
-    statement, loop = _place(code, number)
+    """Return the edits that receive the values of a line through a `Readback`."""
+    statement, loop = _statement_and_loop(code, number)
     reads = _reads(statement) if statement is not None else []
     if statement is None or loop is None or len(reads) != 1 or not (_is_sum(statement) or _is_append(statement)):
         return []
@@ -59,11 +60,11 @@ def receive_later(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def check_on_device(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edit that computes a check on the device instead of NumPy; empty if it does not apply.
+    """Return the edit that lets the device compute a check, instead of NumPy.
 
-    It fits functions that NumPy and the framework have in common, such as `np.isnan(jax.device_get(x)).any()`.
+    For example, replace `np.isnan(jax.device_get(x))` by `jnp.isnan(x)`.
     """
-    statement, _ = _place(code, number)
+    statement, _ = _statement_and_loop(code, number)
     module = _MODULES.get(framework)
     if statement is None or module is None or not code.imports(module):
         return []
@@ -86,8 +87,8 @@ def _is_common_check(code: ScriptCode, node: ast.AST) -> bool:
     return is_check and isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
 
 
-def _place(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
-    """Return the statement of a line, which may be an `if`, and the innermost loop around it."""
+def _statement_and_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
+    """Return the statement of a line, which may be an `if`, and its innermost loop."""
     statement = code.statement_at(number)
     if statement is None or (hasattr(statement, "body") and not isinstance(statement, ast.If)):
         return None, None
@@ -96,7 +97,7 @@ def _place(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | as
 
 
 def _reads(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
-    """Return the outermost expressions that read a value, each with the value on the device."""
+    """Return the outermost expressions that read a value, each with the value that it reads."""
     found: list[tuple[ast.expr, ast.expr]] = []
     inner: set[ast.AST] = set()
     for node in own_nodes(statement):
@@ -108,7 +109,7 @@ def _reads(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _read_value(node: ast.expr) -> ast.expr | None:
-    """Return the value that an expression reads, such as `loss` for `float(loss.cpu())`; None if it reads none."""
+    """Return the value that an expression reads, such as `loss` for `float(loss.cpu())`; else None."""
     if not isinstance(node, ast.Call):
         return None
     value = None
@@ -136,13 +137,14 @@ def _is_append(statement: ast.stmt) -> bool:
 
 
 def _arrived_value(read: ast.expr, name: str) -> str:
-    """Return code that makes the result of a read from the NumPy array `name`, which has arrived."""
+    """Return code that makes the result of `read` from the NumPy array `name`."""
     if last_name(read) in ("item", "float"):
         return f"float({name})"
     return {"int": f"int({name})", "tolist": f"{name}.tolist()"}.get(last_name(read), name)
 
 
 def _container(code: ScriptCode, statement: ast.stmt) -> str:
+    """Return the sum, or the list, to which a statement adds a value, as text."""
     if isinstance(statement, ast.AugAssign):
         return code.text(statement.target)
     call = statement.value if isinstance(statement, ast.Expr) else None
@@ -156,7 +158,7 @@ def _keep_on_device(
     read: tuple[ast.expr, ast.expr],
     framework: str,
 ) -> list[Edit]:
-    """Return the edits that keep a value on the device, and read it after the loop."""
+    """Return the edits that keep a value on the device until the loop ends."""
     name = _container(code, statement)
     others = [
         node
@@ -164,7 +166,7 @@ def _keep_on_device(
         if isinstance(node, ast.Name) and node.id == name and code.statement_of(node) is not statement
     ]
     if not name.isidentifier() or others:
-        return []  # the loop uses the sum, which would read it
+        return []  # the loop uses the sum or list elsewhere, which would read its values
     value = f"{code.text(read[1])}{'.detach()' if framework == 'torch' else ''}"
     edits = patch_statement(code, statement, code.replace(read[0], value))
     if isinstance(statement, ast.AugAssign):
@@ -175,7 +177,7 @@ def _keep_on_device(
 
 
 def _guard_condition(code: ScriptCode, statement: ast.If, loop: ast.For | ast.While) -> list[Edit]:
-    """Return the edits that evaluate a condition only in every hundredth step; empty if they do not apply."""
+    """Return the edits that evaluate a condition only in every hundredth step."""
     counter = counter_of(code, loop)
     if counter is None or statement.orelse:
         return []

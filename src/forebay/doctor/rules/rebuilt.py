@@ -18,24 +18,24 @@ from forebay.doctor.rules.wording import calls_per_step, most_frequent_function,
 __all__ = ["examine", "recognises"]
 
 MIN_BUILDS = 3  # builds in the profiled steps; fewer are normal, such as one per epoch
-ITERATOR = "iterator"  # of a loader; creating it starts the workers
+ITERATOR = "iterator"  # the iterator of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
 PIPELINES_PER_CALL = 2  # Keras builds an iterator at the start of an epoch and another at its end
-MIN_CALLS_PER_STEP = 0.9  # of Keras; with fewer, a call may handle several batches
+MIN_CALLS_PER_STEP = 0.9  # calls of Keras; with fewer, a call may handle several batches
 KERAS_CALLS = frozenset({"Model.fit", "Model.predict", "Model.evaluate"})
-MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
+MODEL = "Model"  # a Keras model; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
-STAGE_PREFIX = "Dataset_"  # of the names of functions that TensorFlow compiles for the stages of a pipeline
+STAGE_PREFIX = "Dataset_"  # start of the names of functions that TensorFlow compiles for stages of a pipeline
 # Kind of a later event -> the new objects that can cause it. Iteration starts a new pipeline, the first call compiles a
 # new function, and the first run of a new session prepares its graph.
 _CAUSES = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.RUN: frozenset({"Session"})}
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site builds objects repeatedly, or does later work that repeated builds cause.
+    """Whether a call site builds objects repeatedly, or does work that repeated builds cause.
 
-    Builds count as the cause of a site if they build an object of `_causes(site)`, and if the script repeats at least
-    one such build for every two events of the site.
+    Builds cause the work of a call site if they make objects of `_causes(site)`, and if there is at least one such
+    build for every two events of the call site.
     """
     if site.kind is EventKind.BUILD:
         return _is_repeated(site)
@@ -49,7 +49,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def _causes(site: CallSite) -> frozenset[str]:
-    """Return the new objects that may cause the later events of a site.
+    """Return the kinds of new objects that may cause the events of a call site.
 
     TensorFlow compiles the functions of a pipeline, such as that of a map, whenever the pipeline is built.
     """
@@ -60,10 +60,10 @@ def _causes(site: CallSite) -> frozenset[str]:
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per build site.
+    """Yield one finding per call site that builds objects repeatedly.
 
-    The cost of a build site includes the later work that it causes. If several build sites can cause the same later
-    work, only the first of them includes it.
+    Its cost includes the later work that the builds cause. If builds at several call sites can cause the same later
+    work, only the first finding includes this work.
     """
     builds = sorted(view.sites_for("rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
     unassigned = [site for kind in _CAUSES for site in view.sites_for("rebuilt", kind)]
@@ -78,7 +78,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
         if build in keras_calls:
             continue
         if _built_object(build) == ITERATOR and loaders:
-            continue  # a new loader needs a new iterator
+            continue  # the finding about the loader includes its iterators
         later_sites = [site for site in unassigned if _built_object(build) in _causes(site)]
         unassigned = [site for site in unassigned if site not in later_sites]
         if build in loaders[:1]:
@@ -87,7 +87,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _is_called_per_batch(build: CallSite) -> bool:
-    """Whether the script calls Keras for each batch, so that Keras builds a pipeline for each batch."""
+    """Whether the script calls Keras for each batch, which builds a pipeline each time."""
     is_keras = _built_object(build) == ITERATOR and build.api in KERAS_CALLS
     per_step = _keras_calls_per_step(build) if build.api == "Model.fit" else calls_per_step(build)
     return is_keras and per_step >= MIN_CALLS_PER_STEP
@@ -100,10 +100,10 @@ def _keras_calls_per_step(build: CallSite) -> float:
 
 
 def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Finding:
-    """Build the finding for a build site and the later work that it causes.
+    """Build the finding for a call site that builds objects, and for its `later_sites`.
 
-    The cost includes all later work, but a cure may not remove all of it. A pipeline that is built once still makes
-    every batch, and a session that is built once still executes every run.
+    The cost includes all later work that the builds cause, but a cure may not remove all of this work. A pipeline that
+    is built once still makes every batch, and a session that is built once still executes every run.
     """
     later_events = [event for later in later_sites for event in later.events]
     building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *later_events])
@@ -123,12 +123,12 @@ def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> 
 
 
 def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[CallSite]) -> Finding:
-    """Build the finding for calls of `fit`, `predict` or `evaluate` in a loop: each builds a new pipeline."""
+    """Build the finding for calls of Keras in a loop that each build a pipeline."""
     calls = sorted(calls, key=lambda site: -cost_of(view, site.events))
     lines = {site.line for site in calls} - {None}
     python = sum(each.seconds for each in host_lines(view) if each.line in lines)
     recorded = cost_of(view, [event for site in (*calls, *later_sites) for event in site.events])
-    sites = [site for site in view.sites if site.line in lines]  # later sites too
+    sites = [site for site in view.sites if site.line in lines]  # includes the later work on these lines
     names = " or ".join(sorted({site.api for site in calls}))
     fitted = [fit_line(view, line, call_on_batch) for line in dict.fromkeys(site.line for site in calls)]
     takes_arrays = all(
@@ -176,7 +176,7 @@ def _is_repeated(build: CallSite) -> bool:
 
 
 def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
-    """Return title and code of the cure."""
+    """Return the title and the code of the cure."""
     framework = framework_of(view, site.api)
     if _built_object(site) == ITERATOR and site.api in KERAS_CALLS - {"Model.fit"}:
         return "use the methods for one batch, which need no pipeline", _ON_BATCH_CODE

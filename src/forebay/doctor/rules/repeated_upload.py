@@ -18,24 +18,27 @@ from forebay.doctor.rules.wording import SESSION, calls_per_step, frequency, nby
 __all__ = ["examine", "recognises"]
 
 MIN_UPLOADS = 3  # of the same data; fewer may be a coincidence
-MIN_NBYTES = 1 << 10  # bytes; smaller uploads are single numbers
-MIN_SHARE = 0.5  # of the calls on the line must repeat data
+MIN_NBYTES = 1 << 10  # bytes per call; smaller uploads are single numbers
+MIN_SHARE = 0.5  # share of the calls on the line that must repeat data
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether at least half of the uploads of the site repeat data, and are not single numbers."""
+    """Whether MIN_SHARE of the uploads of a call site repeat data of at least MIN_NBYTES."""
     repeated = len(_repeated_uploads(site))
     return repeated >= MIN_SHARE * len(site.events) and repeated > 0 and nbytes_per_call(site) >= MIN_NBYTES
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("repeated_upload"):
         yield _finding(view, site, cost_of(view, _repeated_uploads(site)))
 
 
 def _repeated_uploads(site: CallSite) -> list[LedgerEvent]:
-    """Return the uploads of data that was uploaded before, and at least MIN_UPLOADS times in all."""
+    """Return the uploads of data that the call site uploaded before.
+
+    Data counts if the call site uploads it at least MIN_UPLOADS times.
+    """
     counts = Counter(key for key in site.values("key") if key)
     seen: set[object] = set()
     repeated = []
@@ -86,9 +89,9 @@ def _cures(view: CaptureView, site: CallSite) -> Iterator[Cure]:
 
 
 def _upload_once_code(view: CaptureView, site: CallSite) -> str:
-    """Return code with `upload_once`.
+    """Return code that calls `upload_once` in the loop: an edit, else an example.
 
-    If the line is only a conversion, the code uses the names of the line.
+    The example uses the names of the line if the line only assigns a conversion.
     """
     if fitted := fit_conversion(view, site, in_loop=True):
         return fitted
@@ -98,9 +101,10 @@ def _upload_once_code(view: CaptureView, site: CallSite) -> str:
 
 
 def _conversion_code(view: CaptureView, site: CallSite) -> str:
-    """Return code that converts before the loop.
+    """Return code that converts the data once, before the loop: an edit, else an example.
 
-    The code repeats the line if its call is a conversion. Any other call stays in the loop and receives a tensor.
+    If the call of the line is a conversion, the example moves the line. Any other call stays in the loop and receives a
+    tensor.
     """
     once = "   # once, before the loop"
     if site.api != SESSION and (fitted := fit_conversion(view, site)):

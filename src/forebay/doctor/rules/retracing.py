@@ -1,4 +1,4 @@
-"""The rule for functions that are compiled repeatedly in the loop."""
+"""The rule for functions that a framework compiles repeatedly in the loop."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -29,9 +29,10 @@ _REASONS = {
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site compiles one function repeatedly, and not only in the first half of the steps.
+    """Whether a call site compiles one function repeatedly, and still does so late.
 
-    A loop may compile for new shapes at first, for example for those of a validation, and never again.
+    Compilations in the first half of the profiled steps alone do not count. A loop may compile for new shapes at first,
+    for example for those of a validation, and never again.
     """
     middle = (view.steps.start + view.steps.end) / 2 if view.steps else 0
     is_recurring = any(event.end > middle for event in site.events)
@@ -39,7 +40,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("retracing"):
         cost, reason = cost_of(view, site.events), _main_reason(site)
         name, count = most_frequent_function(site)
@@ -65,7 +66,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _fitted_code(view: CaptureView, site: CallSite, framework: str, reason: str) -> str:
-    """Return code in the script's own terms; empty if none fits."""
+    """Return an edit of the script, as text; empty if there is none."""
     name = most_frequent_function(site)[0]
     if reason == "first":
         return fit_line(view, site.line, build_once)

@@ -1,4 +1,4 @@
-"""Edits that write files of `torch.save` in a background thread, with the arguments of the script's own call."""
+"""Edits that let a background thread run the script's calls of `torch.save`."""
 
 import ast
 
@@ -11,9 +11,10 @@ __all__ = ["save_in_thread"]
 
 
 def save_in_thread(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that copy the state and write it in a thread, which the next save waits for.
+    """Return the edits that copy the state, and let a thread write the copy.
 
-    Empty if they do not apply: the statement is no plain call of `torch.save`, or the script uses the file after it.
+    The next save waits for this thread. The list is empty if line `number` is no plain call of `torch.save`, or if the
+    script uses the file after the call.
     """
     statement = code.statement_at(number)
     call = statement.value if isinstance(statement, ast.Expr) else None
@@ -46,7 +47,10 @@ def _is_torch_save(call: ast.Call) -> bool:
 
 
 def _arguments(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
-    """Return the state and the path of a call without other arguments; None for those that it lacks."""
+    """Return the state and the path that a call of `torch.save` gets.
+
+    A missing argument is None. If the call has further arguments, both are None.
+    """
     named = {keyword.arg: keyword.value for keyword in call.keywords}
     if set(named) - {"obj", "f"} or any(isinstance(argument, ast.Starred) for argument in call.args):
         return None, None
@@ -55,7 +59,7 @@ def _arguments(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
 
 
 def _needs_file(code: ScriptCode, statement: ast.stmt, path: ast.expr) -> bool:
-    """Whether the script closes the file, deletes its folder, or uses its name, when the call has returned."""
+    """Whether the script uses, closes or deletes the file after the call has returned."""
     loops, function = code.loops_around(statement), code.function_around(statement)
     scope = function or (loops[-1] if loops else code.tree)
     around = [
