@@ -12,12 +12,12 @@ from forebay.doctor.report.device_events import KERNEL
 __all__ = ["COLOR_LABELS", "REST", "color_of_kind", "color_of_part"]
 
 REST = "rest"  # color of time that belongs to no event kind
-# Parts that only steps recorded on the device have, with the event kinds that give their color.
+# Parts that only recorded steps have -> event kinds with the color of the part.
 _DEVICE_PARTS = {COMPUTING: frozenset({EventKind.RUN}), LAUNCHING: frozenset({EventKind.OPS})}
 
 
 def color_of_part(part: str) -> str:
-    """Return the color of a part: its first event kind (in enum order), or REST."""
+    """Return the color of a part: its first kind in EventKind's order, or REST."""
     kinds = PARTS.get(part, _DEVICE_PARTS.get(part, frozenset()))
     return next((kind.value for kind in EventKind if kind in kinds), REST)
 
@@ -31,5 +31,5 @@ _COLORS_BY_KIND = {kind: color_of_part(part) for part, kinds in PARTS.items() fo
 _PARTS_BY_COLOR = {color_of_part(part): part for part in PARTS}
 _KINDS = (*(kind.value for kind in EventKind if kind is not EventKind.STEP), KERNEL)
 
-# Labels of the legend: the name of the part, or the event kind.
+# Color -> label in the legend: the name of the part with this color, or the event kind.
 COLOR_LABELS = {color: _PARTS_BY_COLOR.get(color, color) for color in map(color_of_kind, _KINDS)}

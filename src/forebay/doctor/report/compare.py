@@ -67,7 +67,7 @@ _DOCUMENT = record(
     },
 )
 _HINT = "Write a document with `forebay doctor --json FILE train.py`."
-# --fail-on of the command -> the second run is worse if its steps are longer by at least this share.
+# Value of the option --fail-on -> share by which the steps of a worse second run are at least longer.
 _SLOWER_SHARES = {"moderate": MIN_SHARE, "severe": SEVERE_SHARE}
 _AT_LEAST_AS_SEVERE = {"moderate": ("moderate", "severe"), "severe": ("severe",)}
 
@@ -77,12 +77,12 @@ class TimeChange:
     """The seconds of a step, or of one of its parts, in both runs."""
 
     name: str  # of the part, or "a step"
-    before: float | None  # None if the run has no such part
-    after: float | None
+    before: float | None  # seconds in the first run; None if this run has no such part
+    after: float | None  # seconds in the second run; None if this run has no such part
 
     @property
     def seconds(self) -> float:
-        """The difference; negative if the second run is faster."""
+        """The seconds of the second run minus those of the first run."""
         return (self.after or 0.0) - (self.before or 0.0)
 
 
@@ -96,8 +96,8 @@ class Comparison:
     parts: tuple[TimeChange, ...]  # largest change first
     resolved: tuple[Document, ...]  # findings of the first run only
     new: tuple[Document, ...]  # findings of the second run only
-    remaining: tuple[tuple[Document, Document], ...]  # the same finding before and after
-    differences: tuple[str, ...]  # of machine and package versions, which may also explain a change
+    remaining: tuple[tuple[Document, Document], ...]  # findings of both runs: in the first run, and in the second
+    differences: tuple[str, ...]  # phrases about different machines or package versions, which may explain a change
 
     @property
     def speedup(self) -> float:
@@ -106,7 +106,10 @@ class Comparison:
 
     @property
     def mean_step(self) -> TimeChange | None:
-        """The mean of all steps, if a finding is about the whole run; None if a run has no mean."""
+        """The mean step times, if a finding is of RUN_RULES; else None.
+
+        Also None if a document has no mean step time.
+        """
         before, after = (document.get("mean_step_seconds") for document in (self.before, self.after))
         findings = (*self.before["findings"], *self.after["findings"])
         if not before or not after or not any(finding["rule"] in RUN_RULES for finding in findings):
@@ -115,9 +118,10 @@ class Comparison:
 
     @property
     def other_programs(self) -> tuple[str, str]:
-        """The cores that other programs used in each run, such as "1.5 of 2 cores"; empty if few, or if unknown.
+        """The cores that other programs used in each run, such as "1.5 of 2 cores".
 
-        Without `worker_cores`, the worker processes of the script may be among these programs.
+        A text is "" if these are few cores, or if their number is unknown. It is unknown without `worker_cores`,
+        because the worker processes of the script may be among the other programs.
         """
         before, after = (
             "" if facts.get("worker_cores") is None else cores_of_other_programs(facts, document["machine"])
@@ -187,13 +191,17 @@ def compare(before: Document, after: Document) -> Comparison:
 
 
 def _scaled_parts(document: Document) -> dict[str, float]:
-    """Return the parts of a step; together they take `step_seconds`, also in documents of version 0.1."""
+    """Return the parts of a step, scaled so that they add up to `step_seconds`.
+
+    The parts in documents of version 0.1 may have a different sum.
+    """
     parts: dict[str, float] = document["parts_seconds"]
     total = sum(parts.values())
     return {name: seconds * document["step_seconds"] / total for name, seconds in parts.items()} if total else parts
 
 
 def _part_changes(before: dict[str, float], after: dict[str, float]) -> tuple[TimeChange, ...]:
+    # Only runs with enough samples have phases. Compare phases only if both runs have some.
     if before.keys().isdisjoint(PHASES) != after.keys().isdisjoint(PHASES):
         before, after = _without_phases(before), _without_phases(after)
     changes = [TimeChange(name, before.get(name), after.get(name)) for name in before | after]
@@ -201,7 +209,7 @@ def _part_changes(before: dict[str, float], after: dict[str, float]) -> tuple[Ti
 
 
 def _without_phases(parts: dict[str, float]) -> dict[str, float]:
-    """Return the parts of a step with its phases in REST. Only runs with enough samples have phases."""
+    """Return the parts of a step with its phases as a part of REST."""
     rest = sum(seconds for name, seconds in parts.items() if name in (*PHASES, REST))
     return {name: seconds for name, seconds in parts.items() if name not in PHASES} | {REST: rest}
 
@@ -211,8 +219,8 @@ def _pair_findings(
 ) -> tuple[list[tuple[Document, Document]], list[Document], list[Document]]:
     """Return the remaining findings in pairs, the resolved findings and the new findings.
 
-    Findings with the same rule and source text are paired first, then those with the same rule. Line numbers
-    count only without source text (--no-source), because lines move when the user edits the script.
+    First pair findings with the same rule and source text, and then remaining findings with the same rule. Compare line
+    numbers only if there is no source text (--no-source), because lines move when the user edits the script.
     """
     resolved, new = list(before), list(after)
     remaining: list[tuple[Document, Document]] = []
@@ -235,7 +243,7 @@ def _has_same_text(one: Document, other: Document) -> bool:
 
 
 def _line_identity(finding: Document) -> Any:
-    """Return the source text of the finding's line; with --no-source, its file and number."""
+    """Return the source text of the finding's line, or its file and number without text."""
     return finding["text"] or (finding["file"], finding["line"])
 
 

@@ -31,14 +31,14 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["SCHEMA_VERSION", "to_document"]
 
 SCHEMA_VERSION = 1
-# Raw readings, which the keys "memory" and "gpus" of the document summarize, and the excerpt of the script.
+# The document omits raw readings, which its keys "memory" and "gpus" summarize, and the excerpt of the script.
 _OMITTED_FACTS = ("memory", "gauges", "script")
 
 
 def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> dict[str, Any]:
     """Return the document of one run.
 
-    With `ranks`, `diagnosis` is that of the slowest rank, and the document also contains a row for each rank.
+    With `ranks`, `diagnosis` is that of the slowest rank, and the document also contains an entry for each rank.
     """
     view = diagnosis.view
     capture = view.capture
@@ -86,7 +86,10 @@ def _step_end(view: CaptureView) -> dict[str, Any] | None:
 
 
 def _quartiles(view: CaptureView) -> list[float] | None:
-    """Return the first and third quartile of the step times from which `step_seconds` is computed."""
+    """Return the first and third quartile of the step times behind `step_seconds`.
+
+    Return None with fewer than two steps.
+    """
     times: Sequence[float] = view.unprofiled_seconds
     if not times and view.steps is not None:
         times = [(end - start) / 1e9 for start, end in pairwise(view.steps.edges)]
@@ -97,7 +100,7 @@ def _quartiles(view: CaptureView) -> list[float] | None:
 
 
 def _coverage(view: CaptureView) -> dict[str, float | None] | None:
-    """Map each direction to the share of transferred bytes whose line is known.
+    """Return for each direction the share of transferred bytes whose line is known.
 
     Return None without device records.
     """

@@ -102,7 +102,7 @@ class StepPart:
     color: str  # suffix of a CSS class
     seconds: float
     share: float  # of the step
-    before: float  # sum of the shares of the parts before this part
+    before: float  # sum of the shares of all parts before this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def _cure_outcomes(diagnosis: Diagnosis, finding: Finding) -> list[CureOutcome]:
 
 
 def _to_script_json(values: dict[str, Any]) -> Markup:
-    """Encode values as JSON for a script element. Escapes keep values from ending the element."""
+    """Encode values as JSON for a script element. Escaped brackets cannot end the element."""
     text = json.dumps(values, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # nosec B704  # escaped
 

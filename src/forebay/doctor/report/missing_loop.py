@@ -1,4 +1,4 @@
-"""The sentences of a report about a run without a training loop, or about a script that ended early."""
+"""Sentences about a run without a training loop, or about a script that ended early."""
 
 from collections import Counter
 
@@ -25,7 +25,7 @@ _PLURALS = {"batch": "batches", "wait for the device": "waits for the device"}
 
 
 def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
-    """State which calls the doctor recorded although it found no loop, and what to do next."""
+    """State which calls the doctor recorded without a loop, and what to do next."""
     capture = diagnosis.view.capture
     if not diagnosis.view.frameworks and not capture.events:
         if describe_early_end(diagnosis):
@@ -49,7 +49,10 @@ def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
 
 
 def _describe_wrong_end(view: CaptureView, anchor: tuple[str, str, int]) -> str:
-    """Say that the doctor stopped recording after calls that are no steps. More steps of the script do not help."""
+    """Say that the doctor stopped recording, because it took wrong calls for steps.
+
+    Here, more steps of the script would not help.
+    """
     _, api, number = anchor
     line = view.line(number)
     where = f"{api} ({format_location(line, view.capture.script)})" if line else api
@@ -60,7 +63,7 @@ def _describe_wrong_end(view: CaptureView, anchor: tuple[str, str, int]) -> str:
 
 
 def describe_early_end(diagnosis: Diagnosis) -> str:
-    """Say that the script ended early; empty if it ran to its end."""
+    """Say that the script ended early, or return "" if it ran to its end."""
     ended = to_one_line(diagnosis.view.capture.ended)
     if ended == "done":
         return ""

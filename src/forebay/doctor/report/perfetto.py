@@ -1,7 +1,7 @@
 """The timeline as a Perfetto trace, with tracks for steps, threads and streams.
 
 This module encodes the protobuf messages itself. Perfetto's Python package needs protobuf, and the doctor runs in
-environments where TensorFlow and other packages pin conflicting versions of protobuf. The tests read traces with
+environments where TensorFlow and other packages pin conflicting versions of protobuf. The tests check the encoding with
 Perfetto's message classes.
 """
 
@@ -18,11 +18,11 @@ from forebay.doctor.report.tracks import tracks_of
 
 __all__ = ["packets", "save_trace"]
 
-_SEQUENCE = 1  # sequence id of all packets; ids of interned names are valid within one sequence
+_SEQUENCE = 1  # sequence id of all packets, because ids of interned names are valid only within a sequence
 _NAMES_CLEARED = 1  # sequence flag of Perfetto: forget all names
 _NEEDS_NAMES = 2  # sequence flag of Perfetto: this packet uses names
 _BEGIN, _END, _INSTANT = 1, 2, 3  # event types of Perfetto; an instant has no duration
-_EXPLICIT = 3  # child ordering of Perfetto: by `sibling_order_rank`
+_EXPLICIT = 3  # child ordering of Perfetto: the viewer orders tracks by `sibling_order_rank`
 _PROCESS, _STEPS = 1, 2  # track ids; the ids of threads and streams begin at 3
 
 
@@ -40,7 +40,7 @@ def packets(view: CaptureView) -> Iterator[bytes]:
 class _Trace:
     """Encodes a trace.
 
-    Names are interned: the first packet that uses a name also defines its id. Later packets only use the id.
+    Names are interned: the first packet that uses a name also defines an id for it. Later packets only use the id.
     """
 
     def __init__(self, view: CaptureView) -> None:
@@ -112,7 +112,7 @@ class _Trace:
         return [self._annotate(name, value) for name, value in values.items() if value != ""]
 
     def _annotate(self, name: str, value: int | str) -> bytes:
-        """Return an encoded annotation. Annotations are cached, because most of them repeat."""
+        """Return an encoded annotation, from a cache, because most annotations repeat."""
         annotation = self._annotations.get((name, value))
         if annotation is None:
             annotation = self._annotations[name, value] = self._encode_annotation(name, value)
@@ -129,7 +129,7 @@ class _Trace:
         return encode_message(proto.TrackEvent.debug_annotations, encoded_name, encoded_value)
 
     def _intern(self, field: int, name: str) -> int:
-        """Return the id of a name. If it is new, the next packet defines it."""
+        """Return the id of a name. The next packet defines a new id."""
         name_id = self._name_ids.get((field, name))
         if name_id is None:
             name_id = self._name_ids[field, name] = len(self._name_ids) + 1

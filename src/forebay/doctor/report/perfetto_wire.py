@@ -1,4 +1,4 @@
-"""Field numbers of perfetto_trace.proto, one class per message, and the protobuf wire format."""
+"""Field numbers of perfetto_trace.proto, one class per message, and protobuf encoding."""
 
 from functools import cache
 
@@ -71,7 +71,7 @@ class InternedName:
 
 
 _VARINT, _LENGTH_DELIMITED = 0, 2  # wire types
-_64_BITS = (1 << 64) - 1  # mask; protobuf encodes negative numbers as two's complement
+_64_BITS = (1 << 64) - 1  # mask: protobuf encodes negative numbers as two's complement with 64 bits
 
 
 def encode_integer(field: int, value: int) -> bytes:
@@ -107,4 +107,4 @@ def _encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-_ONE_BYTE = [bytes([value]) for value in range(0x80)]  # a table, because most numbers of a trace fit in one byte
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]  # a table is fast, and most numbers of a trace fit in one byte

@@ -45,8 +45,9 @@ __all__ = [
     "format_headline",
 ]
 
-# A share of the step time. The report mentions profiled steps that are shorter than unprofiled steps by more than this,
-# and the time of steps recorded on the device if it differs from the step time by more than this.
+# Share of the step time. The report mentions that profiled steps are shorter than unprofiled steps if they are shorter
+# by more than this share. It shows the time of recorded steps if this differs from the step time by more than this
+# share.
 MAX_DEVIATION = 0.25
 # If profiling made steps longer by more than this share, their parts may not be those of a step without profiling.
 MAX_RELIABLE_OVERHEAD = 0.5
@@ -71,7 +72,7 @@ def format_headline(diagnosis: Diagnosis) -> str:
 
 
 def _describe_uncured_line(view: CaptureView) -> str:
-    """Name the line on which the host works for most of a step; empty if there is none."""
+    """Name the line on which the host works for most of a step, or ""."""
     longest = longest_host_line(view)
     if longest is None or not view.step_seconds or longest.seconds <= MAX_UNCURED_SHARE * view.step_seconds:
         return ""
@@ -80,7 +81,7 @@ def _describe_uncured_line(view: CaptureView) -> str:
 
 
 def describe_outcome(diagnosis: Diagnosis) -> str:
-    """State the step time with the best cure of the main finding, if there is one."""
+    """State the step time with the best cure of the main finding, or return ""."""
     if diagnosis.main is None or not diagnosis.main.cures:
         return ""
     cure, factor = diagnosis.main.best_cure, run_factor(diagnosis.view, diagnosis.main)
@@ -103,9 +104,9 @@ def _how_to_measure(diagnosis: Diagnosis, finding: Finding) -> str:
 
 
 def describe_verification(diagnosis: Diagnosis) -> list[str]:
-    """State the measured and the predicted step time with the emulated cure; empty without --verify.
+    """State the measured and the predicted step time with the emulated cure.
 
-    If there is no measurement, say why.
+    If there is no measurement, say why. The result is empty without --verify.
     """
     verification = diagnosis.verification
     if verification is None:
@@ -170,7 +171,7 @@ def cost_seconds(diagnosis: Diagnosis, finding: Finding) -> float:
 
 
 def describe_cost(diagnosis: Diagnosis, finding: Finding) -> str:
-    """State what the finding costs per step, and its share of the step or of the run."""
+    """State what a finding costs per step, and as a share of the whole."""
     cost, share = format_seconds(cost_seconds(diagnosis, finding)), format_percent(cost_share(diagnosis, finding))
     whole = "run" if finding.rule in RUN_RULES else "step"
     most = "up to " if finding.is_bound else ""
@@ -204,7 +205,11 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
 
 
 def _explain_few_steps(view: CaptureView) -> str:
-    """Say why few steps were profiled, or none was timed without profiling; empty if there were enough."""
+    """Say why there are few profiled steps, or no unprofiled steps.
+
+    The result continues the sentence before it, so it begins with a punctuation mark. It is "" if there are enough
+    steps.
+    """
     assert view.steps is not None
     seconds = (view.steps.end - view.steps.start) / 1e9
     if len(view.steps) < FEW_STEPS and seconds >= PHASE_SECONDS / 2:
@@ -213,7 +218,10 @@ def _explain_few_steps(view: CaptureView) -> str:
 
 
 def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str:
-    """Format the step time and its origin: the median or the mean of `steps`, or the device if it needs longer."""
+    """Format the step time and its origin, such as "5.0 ms (median of `steps`)".
+
+    If the device needs longer than the median or mean of the steps, the step time is that of the device.
+    """
     step, middle = format_seconds(view.step_seconds), format_seconds(view.median_seconds)
     average = "mean" if view.uses_mean else "median"
     if step == middle:
@@ -222,7 +230,7 @@ def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str
 
 
 def _describe_mean(diagnosis: Diagnosis) -> str:
-    """Return a sentence with the mean step time, if a finding is about the whole run."""
+    """Return a sentence with the mean step time, or "" without findings of RUN_RULES."""
     history, mean = diagnosis.view.capture.history, format_seconds(diagnosis.view.mean_seconds)
     if history is None or not any(finding.rule in RUN_RULES for finding in diagnosis.findings):
         return ""
@@ -232,7 +240,7 @@ def _describe_mean(diagnosis: Diagnosis) -> str:
 def _describe_overhead(view: CaptureView, overhead: float) -> str:
     """Say by how much profiling made steps slower.
 
-    Profiling cannot speed up steps. So if profiled steps were much shorter than unprofiled steps, step times vary.
+    Profiling cannot make steps faster. So if profiled steps were much shorter than unprofiled steps, step times vary.
     """
     assert view.steps is not None
     average = fmean if view.input_comes_in_bursts else median
@@ -245,7 +253,7 @@ def _describe_overhead(view: CaptureView, overhead: float) -> str:
 
 
 def describe_parts(diagnosis: Diagnosis) -> str:
-    """Return the heading of the parts. It names the steps on which they were measured, and doubts about them."""
+    """Return the heading of the parts, with the steps that they come from, and doubts."""
     device, step = diagnosis.view.device, diagnosis.view.step_seconds
     if device is None:
         count = len(diagnosis.view.steps or ())
@@ -283,7 +291,7 @@ def _describe_missing_gpu(view: CaptureView) -> Iterator[str]:
 
 
 def describe_step_lines(diagnosis: Diagnosis) -> str:
-    """Explain the lines of `analyse.step_lines`."""
+    """Explain the table of `analyse.step_lines`: the time of a step by line."""
     seconds = unexplained_seconds(diagnosis.view)
     share = format_percent(seconds / diagnosis.view.step_seconds) if diagnosis.view.step_seconds else "0%"
     return (
@@ -294,7 +302,7 @@ def describe_step_lines(diagnosis: Diagnosis) -> str:
 
 
 def describe_run_lines(diagnosis: Diagnosis) -> str:
-    """Explain the lines of `analyse.host_lines.run_lines`."""
+    """Explain the table of `analyse.host_lines.run_lines`: the time of the run by line."""
     seconds = diagnosis.view.capture.seconds
     share = sum(each.seconds for each in run_lines(diagnosis.view)) / seconds if seconds else 0.0
     return (

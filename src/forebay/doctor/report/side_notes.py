@@ -1,4 +1,4 @@
-"""Sentences about memory use, GPU state and other programs, which the reports print after the diagnosis."""
+"""Sentences about memory, GPUs and other programs, which follow the diagnosis in reports."""
 
 import math
 from collections import Counter
@@ -21,8 +21,8 @@ __all__ = [
     "describe_other_programs",
 ]
 
-# `describe_memory` omits the copies of an array, and the graph constants, if they occupy fewer bytes in total. The HTML
-# page does not omit them.
+# `describe_memory` omits the copies of an array, and the graph constants, if they occupy fewer bytes in total than
+# this. The HTML page does not omit them.
 MIN_NOTED_NBYTES = 1 << 20
 MIN_FOREIGN_SHARE = 0.25  # of the cores; other programs that use fewer change step times little
 
@@ -44,8 +44,7 @@ def describe_memory(view: CaptureView) -> str:
 def describe_data_copies(data: DataCopies) -> str:
     """State where the copies of the largest array are stored.
 
-    If uploads repeat, also compare the bytes of all uploads with the bytes of the arrays, for all arrays that are
-    stored in the same places as the largest one.
+    If uploads repeat, also compare the bytes of all uploads with the bytes of all arrays in `data`.
     """
     places = ", ".join(_format_place(name, times) for name, times in Counter(data.places).items())
     stored = f"an array of {format_nbytes(data.nbytes)} occupies {format_nbytes(data.held_nbytes)} ({places})"
@@ -61,10 +60,10 @@ def _format_place(place: str, times: int) -> str:
 
 
 def describe_other_programs(view: CaptureView) -> str:
-    """State how many cores other programs used, without a full stop; empty if few, or if it is unknown.
+    """State how many cores other programs used, without a full stop.
 
-    In captures without `worker_cores`, the workers of a loader count as other programs. The result is then empty for a
-    script that has some.
+    The result is "" if these are few cores, or if their number is unknown. In captures without `worker_cores`, it is
+    unknown for a script with worker processes, because these count as other programs.
     """
     has_workers = any(workers for site in view.sites_of(EventKind.INPUT) for workers in site.values("workers"))
     facts = view.capture.facts
@@ -75,7 +74,10 @@ def describe_other_programs(view: CaptureView) -> str:
 
 
 def cores_of_other_programs(facts: dict[str, Any], machine: dict[str, Any]) -> str:
-    """Return how many cores other programs used, such as "1.5 of 2 cores"; empty if few, or if it is unknown."""
+    """Return how many cores other programs used, such as "1.5 of 2 cores".
+
+    The result is "" if these are few cores, or if their number is unknown.
+    """
     foreign, workers, cores = facts.get("foreign_cores"), facts.get("worker_cores"), machine.get("cores") or 1
     if not isinstance(foreign, int | float) or not isinstance(cores, int | float):
         return ""
@@ -111,9 +113,9 @@ def _format_readings(gauges: Gauges) -> Iterator[str]:
 
 
 def _describe_peak(level: MemoryLevel) -> str:
-    """Describe the peak use of one memory, and a reservation of more than twice the peak.
+    """Describe the peak use of one memory, and reserved memory above twice the peak.
 
-    The framework is named unless it is PyTorch. Page-locked memory has no total, because it is a part of host memory.
+    Name the framework unless it is PyTorch. Page-locked memory has no total, because it is a part of host memory.
     """
     place = level.place if level.framework in (None, "torch") else f"{level.place} of {level.framework}"
     total = f" of {format_nbytes(level.total_nbytes)}" if level.total_nbytes and level.place != "page-locked" else ""

@@ -6,15 +6,18 @@ SMALLER_PARTS = "smaller parts"  # the sum of the parts that a report does not s
 
 
 def shares_of(parts: dict[str, float]) -> dict[str, float]:
-    """Return the share of each part. The shares add up to 1, unless the step takes no time."""
+    """Return the share of each part. All shares are 0 if the step takes no time.
+
+    Otherwise they add up to 1.
+    """
     total = sum(parts.values())
     return {name: seconds / total if total else 0.0 for name, seconds in parts.items()}
 
 
 def merge_small_parts(parts: dict[str, float], smallest: float) -> dict[str, float]:
-    """Return the parts whose share is at least `smallest`, and the sum of the other parts.
+    """Return the parts with shares of at least `smallest`, and the sum of smaller parts.
 
-    If the share of this sum is below `smallest`, the sum is omitted.
+    Omit the sum if its share is below `smallest`.
     """
     shares = shares_of(parts)
     large = {name: seconds for name, seconds in parts.items() if shares[name] >= smallest}

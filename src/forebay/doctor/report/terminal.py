@@ -45,7 +45,7 @@ __all__ = ["ROWS", "WIDTH", "render"]
 
 WIDTH = 80  # columns
 MIN_WIDTH = 50  # columns
-ROWS = 40  # lines of the report; other findings that do not fit are only in the HTML page and the JSON document
+ROWS = 40  # lines of the report; findings that do not fit are only in the HTML page and the JSON document
 # Limits of what the report shows:
 MAX_NOTES = 3  # sentences about missing data
 MAX_EVIDENCE = 3  # sentences of the main finding
@@ -73,13 +73,16 @@ def render(diagnosis: Diagnosis, *, width: int = WIDTH) -> Text:
 
 
 def _render_lines(diagnosis: Diagnosis, width: int, *, by_line: bool = True) -> list[Text]:
-    """Render the report. Without `by_line`, omit the lines of a step, to leave space for findings."""
+    """Return the lines of the report.
+
+    With `by_line`, include the time of a step by line, unless the other findings then do not fit into the report.
+    """
     lines = [*_render_head(diagnosis, width), *_render_main_finding(diagnosis, width)]
     if diagnosis.view.steps is not None:
         lines += [Text(), *_render_step(diagnosis, width, by_line=by_line)]
     side_lines, notes = _render_side_notes(diagnosis, width), list(_render_missing_data(diagnosis, width))
     side_lines = [*_render_run_lines(diagnosis, width), *side_lines]
-    if diagnosis.view.steps is None:  # without a step time, the crossings are the main part of the report
+    if diagnosis.view.steps is None:  # without a step time, crossings come first: they are the main part of the report
         lines += render_crossings(diagnosis.view, width, most_lines=ROWS - len(lines) - len(side_lines) - len(notes))
     lines += side_lines
     others = _render_other_findings(diagnosis, width, most_lines=ROWS - len(lines) - len(notes))
@@ -158,7 +161,10 @@ def _render_step(diagnosis: Diagnosis, width: int, *, by_line: bool) -> Iterator
 
 
 def _render_step_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
-    """Yield the longest lines of a step, and the rest, so that all shares add up to the step."""
+    """Yield rows for the longest lines of a step, and for the rest of it.
+
+    The shares of all rows add up to the step.
+    """
     view, found = diagnosis.view, step_lines(diagnosis.view)
     longest = [each for each in found.lines if each.seconds >= MIN_HOST_LINE * view.step_seconds]
     longest = longest[:MAX_HOST_LINES]
@@ -173,7 +179,10 @@ def _render_step_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
 
 
 def _render_run_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
-    """Yield the longest lines of a run without a loop, and the rest, so that all shares add up to the run."""
+    """Yield rows for the longest lines of a run, and for the rest of it.
+
+    The shares of all rows add up to the run.
+    """
     lines, seconds = run_lines(diagnosis.view), diagnosis.view.capture.seconds
     if not lines or not seconds:
         return
@@ -194,7 +203,7 @@ def _describe_line(diagnosis: Diagnosis, line: Line) -> str:
 
 
 def _render_time(text: str, seconds: float, total: float, width: int) -> Iterator[Text]:
-    """Yield a row with its time and its share of the total; none if its share reads 0 %."""
+    """Yield a row with a time and its share of `total`, unless this reads 0%."""
     share = format_percent(seconds / total)
     if share != format_percent(0):
         time = Text(f"{format_seconds(seconds)} {share:>5}")
@@ -202,7 +211,7 @@ def _render_time(text: str, seconds: float, total: float, width: int) -> Iterato
 
 
 def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
-    """Return the lines about memory and GPUs."""
+    """Return the lines about cores, memory and GPUs."""
     notes = {
         "Cores": side_notes.describe_other_programs(diagnosis.view),
         "Memory": side_notes.describe_memory(diagnosis.view),
@@ -218,7 +227,7 @@ def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
 
 
 def _render_other_findings(diagnosis: Diagnosis, width: int, *, most_lines: int) -> list[Text]:
-    """Return the lines about the other findings, until `most_lines` are used.
+    """Return the lines about all findings except the main one, at most `most_lines`.
 
     If some findings do not fit, the last line states how many.
     """

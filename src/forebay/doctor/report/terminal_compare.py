@@ -1,4 +1,4 @@
-"""The terminal reports that compare two runs (step time, parts of a step, findings) or the ranks of one run."""
+"""The terminal reports that compare two runs, or the ranks of one run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ WIDTH = 80  # columns
 MIN_WIDTH = 60  # columns
 MAX_FINDINGS = 6  # findings shown in each group: resolved, new, remaining
 MAX_DIFFERENCES = 4  # environment differences shown
-MIN_CHANGE = 0.005  # share of the longer step; the report omits shorter parts and smaller changes
+MIN_CHANGE = 0.005  # share of the longer step; the report omits parts and changes that take less
 # Limits of what the report of ranks shows. The JSON document lists all ranks and remarks.
 MAX_RANKS = 16
 MAX_REMARKS = 6
@@ -88,7 +88,7 @@ def _render_headline(comparison: Comparison) -> Text:
 
 
 def _render_row(change: TimeChange, smallest: float, width: int, *, style: str = "") -> Text:
-    """Return one row of the table. It omits a change of at most `smallest` seconds."""
+    """Return one row of the table, without a change of at most `smallest` seconds."""
     times = "".join(f"{'-' if value is None else format_seconds(value):>11}" for value in (change.before, change.after))
     row = Text(f"  {fit_width(to_one_line(change.name), width - 37):<{width - 36}}{times}", style=style)
     if abs(change.seconds) <= smallest:
@@ -136,7 +136,7 @@ def _render_source_line(finding: Document, width: int) -> Iterator[Text]:
 
 
 def render_ranks(ranks: RankComparison, *, width: int = WIDTH) -> Text:
-    """Render the table and the remarks. `terminal.render` renders the slowest rank's report."""
+    """Return the table of ranks and the remarks; `terminal.render` renders the slowest rank."""
     return join_lines(_render_rank_lines(ranks, max(MIN_WIDTH, min(WIDTH, width))))
 
 

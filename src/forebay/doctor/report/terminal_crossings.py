@@ -1,4 +1,4 @@
-"""The crossings of the terminal report: rows in order of time, then totals by line.
+"""The crossings in the terminal report: rows in order of time, then totals by line.
 
 Consecutive crossings of the same call and line share a row.
 """
@@ -42,10 +42,10 @@ _DIRECTIONS = {
 
 
 def render_crossings(view: CaptureView, width: int, *, most_lines: int) -> list[Text]:
-    """Return the lines of the report about crossings; empty if they do not fit into `most_lines`.
+    """Return at most `most_lines` lines about crossings; empty if not even one row fits.
 
-    If any crossing reaches a device, crossings within the host are omitted. If none does, a report of a script with a
-    loop has no such lines.
+    If at least one crossing reaches a device, omit crossings within the host. If none reaches a device and the script
+    has a loop, return no lines.
     """
     crossings, most = crossings_of(view), MAX_ROWS if view.steps is None else MAX_ROWS_BESIDE_LOOP
     reaching = [each for each in crossings if each.direction != WITHIN_HOST]
@@ -64,7 +64,7 @@ def render_crossings(view: CaptureView, width: int, *, most_lines: int) -> list[
 def _render_lines(
     view: CaptureView, crossings: Sequence[Crossing], groups: Sequence[tuple[Crossing, CrossingTotal]], width: int
 ) -> list[Text]:
-    """Return a row for each of these groups, and totals by line of all other crossings."""
+    """Return a row for each of these groups, and totals of all further crossings."""
     heading = wrap_lines(Text(_heading(view, crossings), style="dim"), width)
     lines = [Text(), *heading, Text(fit_width(_HEADER, width), style="dim")]
     for first, total in groups:
@@ -93,7 +93,7 @@ def _heading(view: CaptureView, crossings: Sequence[Crossing]) -> str:
 
 
 def _render_row(view: CaptureView, total: CrossingTotal, start: str, width: int, *, show_count: bool) -> Iterator[Text]:
-    """Yield one row. If line and call do not fit, they follow in a second one."""
+    """Yield one row, or two if line and call do not fit into the first."""
     size = format_nbytes(total.nbytes) if total.nbytes else "-"
     seconds = format_seconds(total.seconds) if total.seconds is not None else "-"
     numbers = f"{start:>10}{size:>11}{seconds:>9}  {_DIRECTIONS[total.direction]:<9}"
@@ -105,5 +105,5 @@ def _render_row(view: CaptureView, total: CrossingTotal, start: str, width: int,
         return
     yield Text(numbers.rstrip())
     location = fit_width_left(location, (width - 4) * 2 // 3)
-    call = fit_width_left(call, width - 6 - cell_len(location))  # the end of a call says more than its beginning
+    call = fit_width_left(call, width - 6 - cell_len(location))  # the end of a call is more specific than its beginning
     yield Text.assemble(" " * 4, (location, "cyan"), "  " if location else "", call)

@@ -11,7 +11,7 @@ from forebay.doctor.model.formatting import replace_control_characters
 
 __all__ = ["draw_bar", "fit_width", "fit_width_left", "join_lines", "place_left_and_right", "wrap_code", "wrap_lines"]
 
-_CHAIN_DOT = re.compile(r"(?<=\))\.(?=\w+\()")  # the dot between two calls of a method chain
+_CHAIN_DOT = re.compile(r"(?<=\))\.(?=\w+\()")  # the dot between two calls of a chain of method calls
 _COMMENT_MARK = re.compile(r" *# ")  # the start of a comment line
 _OPENING, _CLOSING = re.compile(r"[(\[{]"), re.compile(r"[)\]}]")
 _EIGHTHS = " ▏▎▍▌▋▊▉"  # the end of a bar, by the number of eighths of a column
@@ -19,7 +19,7 @@ _MEASURING_CONSOLE = Console(width=200, color_system=None)  # Rich needs a conso
 
 
 def join_lines(lines: Iterable[Text]) -> Text:
-    """Return the lines as one text. Rich does not wrap this text again."""
+    """Return the lines as one text that Rich does not wrap."""
     return Text("\n", no_wrap=True).join(lines)
 
 
@@ -30,7 +30,7 @@ def wrap_lines(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Ite
     """
     columns = width - indent - (hang if text.cell_len > width - indent else 0)
     line_count = len(_wrap(text, columns))
-    # Reduce the width as long as the text does not need more lines, but not below two thirds.
+    # For lines of similar length, reduce the width while the text needs no more lines, but not below two thirds.
     narrowest = columns
     while line_count > 1 and narrowest > columns * 2 // 3 and len(_wrap(text, narrowest - 1)) == line_count:
         narrowest -= 1
@@ -42,9 +42,9 @@ def wrap_lines(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Ite
 def wrap_code(source: str, width: int, *, indent: int) -> Iterator[Text]:
     """Wrap source code.
 
-    If a line is too long, its comment becomes the line above, and each call of a method chain gets its own line. Every
-    line of a wrapped comment is a comment. Continuation lines have the indentation of the next line of the same call.
-    Without one, they are indented by four more columns than the line.
+    If a line is too long, its comment moves to the line above, and each call in a chain of method calls gets its own
+    line. Each line of a wrapped comment begins with a comment mark. Continuation lines have the indentation of the next
+    line of the same call. If there is no next line, they are indented by four more columns than their first line.
     """
     columns = width - indent - 4
     lines_of_source = [replace_control_characters(line) for line in source.splitlines()]
@@ -79,7 +79,7 @@ def _indentation(line: str) -> int:
 def _move_comment_up(line: str, columns: int) -> list[str]:
     """Split a line that is too long into two lines: its comment, and its statement.
 
-    The code of cures has three spaces before a comment.
+    In the code of cures, three spaces come before a comment.
     """
     statement, separator, comment = line.partition("   # ")
     if not statement.strip() or not separator or len(line) <= columns:
@@ -88,7 +88,7 @@ def _move_comment_up(line: str, columns: int) -> list[str]:
 
 
 def _split_chain(line: str, columns: int) -> list[str]:
-    """Split an assignment of a method chain that is too long into one line per call."""
+    """Split an assignment into one line per method call if it is too long."""
     name, equals, chain = line.partition(" = ")
     first_call, *other_calls = _CHAIN_DOT.split(chain)
     if not equals or not other_calls or len(line) <= columns or _COMMENT_MARK.match(line):
@@ -108,9 +108,9 @@ def place_left_and_right(left: Text, right: Text, width: int, *, indent: int = 0
 
 
 def draw_bar(share: float, columns: int) -> str:
-    """Return a bar that fills this share of the columns, padded with spaces.
+    """Return a bar that fills `share` of the columns, padded with spaces.
 
-    Its length is at least an eighth of a column.
+    The bar is at least an eighth of a column long.
     """
     eighths = min(columns * 8, max(1, round(share * columns * 8)))
     drawn = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
@@ -118,12 +118,12 @@ def draw_bar(share: float, columns: int) -> str:
 
 
 def fit_width(text: str, width: int) -> str:
-    """Shorten a text to a width: keep its beginning, and end it with three dots."""
+    """Shorten a text to `width` columns: keep its beginning, and end it with three dots."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 3).rstrip() + "..."
 
 
 def fit_width_left(text: str, width: int) -> str:
-    """Shorten a path to a width: keep its end, and begin it with three dots."""
+    """Shorten a path to `width` columns: keep its end, and begin it with three dots."""
     return text if cell_len(text) <= width else "..." + set_cell_size(text[::-1], width - 3)[::-1].lstrip()
 
 

@@ -24,8 +24,8 @@ SiteKey = tuple[str, str, int]  # `LedgerEvent.site`: kind, API and line
 def timeline_data(view: CaptureView) -> dict[str, Any]:
     """Return tracks, call sites and steps for `page/timeline.js`.
 
-    Times are in ticks. An event has a start relative to the previous start in its row, a length, the index of a call
-    site and a number of bytes.
+    Times are in ticks of TICK_NS. An event has a start relative to the previous start in its row, a length, the index
+    of a call site and a number of bytes.
     """
     edges, first = _step_edges(view)
     events, summary = _select_events(all_events(view.capture), edges[first:])
@@ -63,9 +63,9 @@ def _step_edges(view: CaptureView) -> tuple[list[int], int]:
 def _select_events(events: Sequence[LedgerEvent], edges: Sequence[int]) -> tuple[Sequence[LedgerEvent], str]:
     """Return the events to draw, and a sentence that describes them.
 
-    At most MAX_EVENTS events are drawn. If the run has more, the result has the events of whole steps, from `edges[0]`
-    on, until the limit. If the first step alone exceeds the limit, the result has its longest events. Without steps, it
-    has the longest events of the run.
+    The page draws at most MAX_EVENTS events. If the run has more, return the events of as many whole steps as possible,
+    from `edges[0]` on. If the first step alone exceeds the limit, return its longest events. Without steps, return the
+    longest events of the run.
     """
     if len(events) <= MAX_EVENTS:
         return events, f"All {format_count(len(events), 'event')} of the run."
@@ -91,7 +91,7 @@ def _describe_longest(count: int, period: str) -> str:
 
 
 def _encode_row(events: Sequence[LedgerEvent], zero: int, sites: dict[SiteKey, int]) -> dict[str, list[int]]:
-    """Encode the events of one row of a track as lists. Add new call sites to `sites`."""
+    """Return the events of one row as lists, and add new call sites to `sites`."""
     starts = [(event.start - zero) // TICK_NS for event in events]
     return {
         "starts": [after - before for before, after in pairwise([0, *starts])],

@@ -1,4 +1,4 @@
-"""Tracks of the timeline: one per thread and device stream, each with rows of events."""
+"""Tracks of the report's timeline: one per thread and device stream, with rows of events."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Track:
 
 
 def tracks_of(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Track]:
-    """Return the track of the loop's thread, then the other tracks in the order of their first events.
+    """Return the track of the loop's thread, then all other tracks.
 
-    Events that only mark the end of a step are omitted.
+    They are in the order of their first events. Events that only mark the end of a step are omitted.
     """
     loop_thread = view.steps.thread if view.steps else None
     events_by_track: dict[tuple[int, str], list[LedgerEvent]] = {} if loop_thread is None else {(loop_thread, ""): []}
@@ -33,13 +33,13 @@ def tracks_of(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Track]:
 
 
 def _stream_name(event: LedgerEvent) -> str:
-    """Return the name of a device event's stream; empty for an event of a host thread."""
+    """Return the name of a device event's stream, or "" for a host event."""
     detail = event.detail or {}
     return f"{detail.get('device', 'device')} stream {detail['stream']}" if "stream" in detail else ""
 
 
 def _track_names(keys: Iterable[tuple[int, str]], loop_thread: int | None) -> dict[tuple[int, str], str]:
-    """Map each key, a thread and a stream name, to the name of its track."""
+    """Return the name of each track. A key has a thread and a stream name."""
     names, thread_count = {}, 0
     for thread, stream in keys:
         thread_count += not stream
@@ -48,7 +48,7 @@ def _track_names(keys: Iterable[tuple[int, str]], loop_thread: int | None) -> di
 
 
 def _arrange_rows(events: Iterable[LedgerEvent]) -> tuple[tuple[LedgerEvent, ...], ...]:
-    """Put each event into the first row that is free. `events` are sorted by start."""
+    """Put each event into the first free row. The events are sorted by start."""
     rows: list[list[LedgerEvent]] = []
     busy: list[tuple[int, int]] = []  # heap of (end of the last event of a row, row number)
     free: list[int] = []  # heap of row numbers

@@ -31,7 +31,10 @@ def transfers_of(view: CaptureView) -> list[Transfer]:
 
 
 def _transfer_of(view: CaptureView, site: CallSite) -> Transfer:
-    """Return the transfer of a call site. With device records, its time is that in the mean profiled step."""
+    """Return the transfer of a call site.
+
+    With device records, its time is that in the mean profiled step, not that in an unprofiled step.
+    """
     seconds, step_seconds = site.seconds, sum(view.host_parts.values())
     if view.device is None:
         seconds, step_seconds = cost_on_any_thread(view, site.events), view.step_seconds

@@ -1,5 +1,5 @@
-// The timeline: one track for each thread and device stream, drawn on a canvas. Events narrower than a pixel are added up
-// per pixel column, so that the whole run needs few drawing operations.
+// The timeline: one track for each thread and device stream, drawn on a canvas. Events that are narrower than a pixel are
+// added up per pixel column, so that even the whole run needs few drawing operations.
 "use strict";
 
 (() => {
@@ -15,7 +15,7 @@
   const GAP = 3; // between two rows
   const FOOT = 8; // below the last row
   const LABEL = 64; // width of a track's name
-  const MIN_STEP_WIDTH = 6; // if steps are narrower on average, one band stands for all of them
+  const MIN_STEP_WIDTH = 6; // if steps are narrower on average, one band marks all of them
   const MIN_RANGE = 50; // ticks; the shortest time that the view can show
 
   const cumulativeSums = (values) => { let sum = 0; return Float64Array.from(values, (value) => (sum += value)); };
@@ -88,7 +88,7 @@
   const toPixel = (time) => ((time - view.from) / (view.to - view.from)) * canvas.clientWidth;
   const toTime = (pixel) => view.from + (pixel / canvas.clientWidth) * (view.to - view.from);
 
-  /** Return the first index of a sorted array whose value is above a limit; the array's length if there is none. */
+  /** Return the first index whose value in a sorted array is above a limit, or the array's length. */
   const firstIndexAbove = (values, limit) => {
     let low = 0, high = values.length;
     while (low < high) {
@@ -135,7 +135,7 @@
     }
   };
 
-  /** Draw the events that are narrower than a pixel column: a stack of colors, each as high as its share of the time. */
+  /** Draw one column of events narrower than a pixel: a stack of colors, each as high as its share of the time. */
   const drawColumn = (column, shares, top) => {
     let bottom = top + ROW;
     for (const color of colors) {
@@ -175,7 +175,7 @@
       context.lineWidth = 2;
       context.strokeRect(left + 1, top + 1, Math.max(1, width - 2), ROW - 2);
     }
-    const maxLetters = Math.floor((Math.min(right, canvas.clientWidth) - Math.max(left, 0) - 10) / 6.5); // 6.5 pixels each
+    const maxLetters = Math.floor((Math.min(right, canvas.clientWidth) - Math.max(left, 0) - 10) / 6.5); // a letter takes 6.5 pixels
     if (maxLetters < 3) return;
     context.fillStyle = palette["on-color"];
     context.textAlign = "left";
@@ -252,13 +252,13 @@
     const length = view.to - view.from;
     const isHorizontal = Math.abs(event.deltaX) > Math.abs(event.deltaY);
     const isAtLimit = event.deltaY > 0 ? length >= fullRange.to : length <= MIN_RANGE;
-    if (!isHorizontal && isAtLimit) return; // the page scrolls instead
+    if (!isHorizontal && isAtLimit) return; // the browser scrolls the page instead
     event.preventDefault();
     if (isHorizontal) pan(event.deltaX / canvas.clientWidth);
-    else zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY)) * 0.003), event.offsetX); // at most by a factor of two
+    else zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY)) * 0.003), event.offsetX); // by a factor of two at most
   }, { passive: false });
 
-  const pointers = new Map(); // pressed pointers: id -> x position in pixels. One pointer drags, two zoom
+  const pointers = new Map(); // pressed pointers: id -> x position in pixels; one pointer drags, two pointers zoom
   canvas.addEventListener("pointerdown", (event) => {
     pointers.set(event.pointerId, event.offsetX);
     canvas.setPointerCapture(event.pointerId);
@@ -282,7 +282,7 @@
 
   // Tooltip
 
-  /** Return the index of the event at a time, within three pixels; -1 if there is none. */
+  /** Return the index of the event of a row within three pixels of a time; -1 if there is none. */
   const findEvent = (row, time) => {
     const tolerance = toTime(3) - toTime(0);
     const next = firstIndexAbove(row.ends, time - tolerance);
