@@ -1,4 +1,4 @@
-"""Engines: memory of slots, and copies, on the host or on a CUDA device.
+"""Engines provide slot memory on the host or a GPU, and copy rows to it.
 
 `forebay.core.engine` defines the protocol.
 """

@@ -14,10 +14,7 @@ __all__ = ["HostEngine", "HostMemory"]
 
 
 class HostMemory:
-    """The memory of one slot.
-
-    It is page-aligned. With `shared`, worker processes can map it.
-    """
+    """The page-aligned memory of one slot. With `shared`, worker processes can map it."""
 
     __slots__ = ("block", "host")
 
@@ -35,7 +32,7 @@ class HostMemory:
 class HostEngine:
     """An engine without copies.
 
-    The memory of a slot is freed when the last array that uses it is gone.
+    Python frees the memory of a slot when no array uses it any more.
     """
 
     name = "cpu"

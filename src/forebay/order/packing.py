@@ -241,7 +241,7 @@ def _fit_histogram(counts: Array, row_length: int) -> list[_Group]:
 
 
 def _fill_group(rows: _OpenRows, group: _Group, length: int, texts: int) -> int:
-    """Add texts of one length to the rows of a group until all rows are full.
+    """Add texts of one length to the rows of a group, as many as fit.
 
     Write the resulting groups to `rows`. Return how many texts are left.
     """

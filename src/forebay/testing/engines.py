@@ -14,20 +14,22 @@ __all__ = ["EngineTests"]
 class EngineTests:
     """Subclass this class and define `make_engine`; pytest then runs the suite on your engine.
 
-    Override `read` and `address` if the engine hands off arrays that NumPy cannot read.
+    Override `read` and `address` if NumPy cannot read the arrays of a batch.
     """
 
     to = "numpy"  # framework whose arrays the feed delivers
 
     def make_engine(self) -> Engine:
-        raise NotImplementedError("define make_engine() in your subclass; it returns a new engine")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no make_engine(). Define it in this class, and let it return a new engine."
+        )
 
     def read(self, array: Any) -> np.ndarray[Any, Any]:
         """Return one array of a batch as a NumPy array."""
         return np.asarray(array)
 
     def feed(self, tree: Any, *, batch: int, **options: Any) -> Any:
-        """Return a feed with a new engine. It delivers shuffled batches of `tree`."""
+        """Return a feed that delivers shuffled batches of `tree` through a new engine."""
         pipeline = fb.from_arrays(tree).shuffle(seed=3).batch(batch)
         return pipeline.feed(self.to, device=self.make_engine(), **options)
 

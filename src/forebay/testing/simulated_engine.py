@@ -1,8 +1,8 @@
 """A simulated device with its own memory. Copies take virtual time.
 
-The engine raises HazardError where a real device would silently corrupt data: if a slot is written during its copy,
-overwritten while lent, lent twice, or read before its copy has arrived. Until a copy arrives, the device memory of the
-slot contains POISON.
+The engine raises HazardError where a real device would silently corrupt data: if the feed writes to a slot during its
+copy, overwrites a slot that is lent to the consumer, lends a slot twice, or hands out a batch before its copy has
+arrived. Until a copy arrives, the device memory of the slot contains POISON.
 """
 
 import mmap
@@ -45,7 +45,7 @@ class SimulatedMemory:
     device: Any
     block: Any = None  # the `SharedBlock` of `host`; None, because worker processes cannot share simulated memory
     state: str = "free"  # "free", "in flight" (sent), or "arrived" (lent to the consumer)
-    checksum: int = 0  # of the host memory at the start of the copy
+    checksum: int = 0  # checksum of the host memory at the start of the copy
     parts: list[tuple[int, int]] = field(default_factory=list)  # offset and size in bytes of each part to copy
     arrives_at: float = 0.0  # when the copy ends
     reusable_at: float = 0.0  # when the work that the consumer has queued no longer reads the slot
@@ -74,7 +74,7 @@ class SimulatedEngine:
     consumer_seconds: float = 0.0
     name: str = "simulated"
     alignment: int = 256
-    far: bool = True  # the constructor keeps the name that `is_device` had in 0.1
+    far: bool = True  # the value of `is_device`, under its name of Forebay 0.1, which the constructor still accepts
     clock: VirtualClock = field(default_factory=VirtualClock)
     copies: int = 0  # number of copies started
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -97,7 +97,7 @@ class SimulatedEngine:
     def wait_host_free(self, memory: SimulatedMemory) -> None:
         """Finish the copy that reads the host memory.
 
-        If the slot was sent but never lent, discard its content.
+        If the feed has sent the slot but not lent it, discard the slot's content.
         """
         with self._lock:
             if memory.state == "in flight":
@@ -108,9 +108,11 @@ class SimulatedEngine:
         """Start a copy, and fill the device memory with POISON until the copy arrives."""
         with self._lock:
             if memory.state == "arrived":
-                raise HazardError("a slot was sent while its previous content was still lent.")
+                raise HazardError("a slot was sent while its previous content was still lent. Call reclaim() first.")
             if memory.state == "in flight":
-                raise HazardError("a slot was sent while its previous copy was still in flight.")
+                raise HazardError(
+                    "a slot was sent while its previous copy was still in flight. Call wait_host_free() first."
+                )
             start = max(self.clock.now, memory.reusable_at)
             memory.parts = [(0, len(memory.host))] if parts is None else list(parts)
             memory.state, memory.checksum = "in flight", zlib.crc32(memory.host)
@@ -123,28 +125,34 @@ class SimulatedEngine:
         """Finish the copy, so that the consumer may read the slot."""
         with self._lock:
             if memory.state == "arrived":
-                raise HazardError("a slot was lent twice.")
+                raise HazardError("a slot was lent twice. Call reclaim() and send() before you lend it again.")
             if memory.state == "free":
-                raise HazardError("a slot was lent but never sent.")
+                raise HazardError("a slot was lent but never sent. Call send() first.")
             self._finish_copy(memory)
 
     def hand_out(self, memory: SimulatedMemory) -> None:
         """Raise HazardError unless the copy has arrived and the slot has not been reclaimed."""
         with self._lock:
             if memory.state != "arrived":
-                raise HazardError(f"a batch was taken from a slot that is not lent: its state is {memory.state!r}.")
+                raise HazardError(
+                    f"a batch was taken from a slot that is not lent: its state is {memory.state!r}. Call "
+                    "await_arrival() first."
+                )
 
     def reclaim(self, memories: Sequence[SimulatedMemory]) -> bool:
         """Free lent slots. The next copy to them starts `consumer_seconds` later at the earliest."""
         with self._lock:
             for memory in memories:
                 if memory.state != "arrived":
-                    raise HazardError(f"a slot was reclaimed that is not lent: its state is {memory.state!r}.")
+                    raise HazardError(
+                        f"a slot was reclaimed that is not lent: its state is {memory.state!r}. Reclaim a slot only "
+                        "once, and after await_arrival()."
+                    )
                 memory.state, memory.reusable_at = "free", self.clock.now + self.consumer_seconds
         return True
 
     def close_slot(self, memory: SimulatedMemory) -> None:
-        """Do nothing: Python frees the memory with its last view."""
+        """Do nothing: Python frees the memory when no array uses it any more."""
 
     def close(self) -> None:
         """Do nothing: the engine holds no resources."""
@@ -155,14 +163,16 @@ class SimulatedEngine:
             return
         self.clock.advance_to(memory.arrives_at)
         if zlib.crc32(memory.host) != memory.checksum:
-            raise HazardError("the host memory of a slot was written while its copy was in flight.")
+            raise HazardError(
+                "the host memory of a slot was written while its copy was in flight. Call wait_host_free() first."
+            )
         for offset, nbytes in memory.parts:
             memory.device[offset : offset + nbytes] = memory.host[offset : offset + nbytes]
         memory.state = "arrived"
 
-    # Deprecated names of 0.1. If a subclass overrides an old name, its new name becomes an alias of the override
-    # (core/plugin_names.py). An override that calls `super()` would then recurse if these methods called the new name
-    # on `self`. Therefore they call the method of `SimulatedEngine`.
+    # Methods with the deprecated names of Forebay 0.1. If a subclass overrides an old name, core/plugin_names.py makes
+    # the new name an alias of the override. If the override calls `super()`, and the methods below called the new name
+    # on `self`, they would call the override again, without end. Therefore they call the function of `SimulatedEngine`.
 
     def attend(self) -> None:
         """Deprecated name of `enter_worker_thread`."""

@@ -25,18 +25,21 @@ class SourceTests:
     ...         rows = np.arange(60.0).reshape(20, 3)
     ...         return MySource(rows), rows
 
-    `make_source` returns the source, and a tree of arrays with all rows that it must deliver. A few dozen rows are
-    enough. If the source has boundaries between files or blocks, include some.
+    `make_source` returns the source, and a tree of arrays with all rows that the source must deliver. A few dozen rows
+    are enough. If the source divides its rows into files or blocks, let it have several of them.
     """
 
     def make_source(self, tmp_path: Path) -> tuple[Source, Tree]:
-        raise NotImplementedError("define make_source() in your subclass; it returns a source and its expected arrays")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no make_source(). Define it in this class, and let it return a source and its "
+            "expected arrays."
+        )
 
     @pytest.fixture
     def made(self, tmp_path: Path) -> Iterator[tuple[Source, Tree]]:
         """The source and the expected rows that `make_source` returns.
 
-        The source is closed after the test.
+        The fixture closes the source after the test.
         """
         source, tree = self.make_source(tmp_path)
         yield source, tree

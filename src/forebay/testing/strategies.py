@@ -20,7 +20,7 @@ def arrays(draw: st.DrawFn, *, rows: int) -> np.ndarray[Any, Any]:
     dtype = draw(dtypes)
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     layout = draw(st.sampled_from(("plain", "columns", "strided", "reversed", "fortran", "transposed", "unaligned")))
-    # `larger` has twice the rows and one more element per axis. Each layout selects a part of it.
+    # `larger` has twice the rows and one more element per axis. Each layout arranges a part of `larger`.
     larger = random.integers(0, 100, (rows * 2, *(length + 1 for length in shape))).astype(dtype)
     part = (slice(rows), *(slice(length) for length in shape))
     match layout:
@@ -61,7 +61,7 @@ def trees(draw: st.DrawFn, *, rows: int) -> Any:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
-    """Draw the schedule of a small epoch. Shard, passes, batch limit and `drop_remainder` are drawn too."""
+    """Draw the schedule of a small epoch, with any shard, passes and batch limit."""
     shard_count = draw(st.integers(1, 5))
     return Schedule(
         pass_rows=draw(st.integers(1, 60)),

@@ -98,9 +98,9 @@ def join_adjacent(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, A
 
 
 def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Split copies where one page-locked range ends and the next begins.
+    """Split copies at `boundaries`, where one page-locked range ends and the next begins.
 
-    The driver refuses a copy from both ranges.
+    The driver refuses a copy that reads both ranges.
     """
     if not len(boundaries):
         return sources, targets, lengths
@@ -125,7 +125,7 @@ def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: An
 
 
 def _split_copy(source: int, target: int, ends: list[int]) -> list[tuple[int, int, int]]:
-    """Return source, target and length of the parts of a copy.
+    """Return (source, target, length) of each part of a copy.
 
     `ends` are the source addresses where the parts end.
     """

@@ -1,8 +1,9 @@
 """Devices, streams, events and kernels of the CUDA driver.
 
-An error of the driver raises `DeviceError`. The user's code may be capturing a CUDA graph, on this thread or another.
-`with device:` makes the device's context current and sets the thread's capture mode to relaxed; it restores both at the
-end. In any other capture mode, a query of an event would invalidate a capture in progress.
+If the driver reports an error, these classes raise `DeviceError`. The user's code may be capturing a CUDA graph, on
+this thread or on another thread. Therefore `with device:` makes the device's context current and sets the thread's
+capture mode to relaxed, and restores both at the end. In any other capture mode, a query of an event would invalidate a
+capture in progress.
 """
 
 import ctypes
@@ -30,7 +31,8 @@ __all__ = [
     "read_kernels",
 ]
 
-# Files that continue the text of another one and are compiled with it, because each compilation delays the first epoch.
+# {file: files that `read_kernels` appends to it}. NVRTC compiles them together, because each compilation delays the
+# first epoch.
 _CONTINUATIONS = {"gather.cu": ("sort.cu",)}
 
 RELAXED_CAPTURE = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -80,9 +82,9 @@ class Device:
             self._calls.pop_context(ctypes.addressof(state.setdefault("popped", ctypes.c_void_p())))
 
     def make_current(self) -> None:
-        """Enter `with device:` on a thread of Forebay and never leave it.
+        """Make the device current on a thread of Forebay until the thread ends.
 
-        Later `with device:` blocks are fast.
+        Later `with device:` blocks on this thread then need no driver calls.
         """
         self.__enter__()
 
@@ -129,7 +131,7 @@ class Device:
     def check_owns(self, pointer: int) -> None:
         """Raise DeviceError if the memory at `pointer` is on another device.
 
-        A framework may number the devices differently than the driver.
+        A framework may number the devices in another order than the driver.
         """
         attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         owner = int(check_result(cu.cuPointerGetAttribute(attribute, pointer), "finding the device of an address"))
@@ -247,7 +249,7 @@ class Stream:
     def upload_pageable(self, target: int, source: int, nbytes: int) -> None:
         """Queue a copy from memory that is not page-locked.
 
-        The driver may block, so this releases the GIL.
+        The driver may block, so this method releases the GIL during the call.
         """
         check_result(cu.cuMemcpyHtoDAsync(target, source, nbytes, self.handle), f"copying {nbytes} bytes to the device")
 
@@ -278,7 +280,7 @@ def is_capturing(stream: int) -> bool:
     """Return whether a stream that Forebay does not own is capturing a CUDA graph."""
     status = ctypes.c_int()
     code = fast_driver_calls().is_capturing(stream, ctypes.addressof(status))
-    if code == _CAPTURE_IMPLICIT:  # the default stream must not be used while another stream captures
+    if code == _CAPTURE_IMPLICIT:  # `stream` is the default stream, which is unusable while another stream captures
         return True
     if code:
         raise cuda_error(code, "reading the capture state of a stream")
@@ -310,7 +312,7 @@ def read_kernels(source: str) -> bytes:
 
 
 def compile_kernels(source: str, architecture: str) -> bytes:
-    """Compile one .cu file to machine code for an architecture such as "90"."""
+    """Return the machine code of one .cu file for an architecture such as "90"."""
     program = _check_nvrtc(nvrtc.nvrtcCreateProgram(read_kernels(source), source.encode(), 0, [], []))[0]
     options = [f"--gpu-architecture=sm_{architecture}".encode(), b"--std=c++17"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)

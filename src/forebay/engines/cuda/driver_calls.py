@@ -20,7 +20,7 @@ _HANDLE, _POINTER, _UINT = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint
 class FastDriverCalls:
     """Driver calls that return at once, so they keep the GIL.
 
-    Each returns an error code; 0 is success.
+    Each call returns an error code; 0 is success.
     """
 
     def __init__(self) -> None:

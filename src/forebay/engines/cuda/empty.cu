@@ -1,4 +1,5 @@
-// An empty kernel, to measure the time of a launch. `Kernel.launch` passes one struct to every kernel.
+// An empty kernel, to measure the time of a launch. Its argument is unused: `Kernel.launch` passes one struct to every
+// kernel.
 
 struct EmptyJob {
     int unused;

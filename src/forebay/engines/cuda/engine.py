@@ -1,9 +1,10 @@
 """The CUDA engine: uses events and stream markers to order copies and the consumer's work.
 
-    fill        the slot's stream waits for the work that the consumer queued before it dropped the slot, then copies
+    fill        the slot's stream waits for the work that the consumer queued before it dropped the slot's batches, then
+                copies the rows
     hand-off    the consumer's stream waits for the copy; if the framework hides its stream, the consumer's thread waits
-    use         if the framework hides its stream and itself waits for the rows on import (`syncs_on_import`), the
-                consumer may be at most one group ahead of the device
+    use         if the framework hides its stream, but waits for the rows when it imports a batch (`syncs_on_import`),
+                the engine blocks the consumer while it is more than one group ahead of the device
     reclaim     the consumer's thread records an event on every stream that used the slot; if the framework hides its
                 stream, the thread queues one marker
 
@@ -29,12 +30,12 @@ __all__ = ["CudaEngine", "RunAheadLimit", "device_at", "process_page_locks"]
 
 STREAMS = 2  # slots use the streams in turn, so the device copies one slot while a thread queues copies of another
 
-_process_locks: dict[str, PageLocks] = {}  # at most one entry; a dict, because `setdefault` is thread-safe
+_process_locks: dict[str, PageLocks] = {}  # a dict with at most one entry, because `setdefault` is thread-safe
 
 
 @cache
 def device_at(index: int) -> Device:
-    """Return the `Device` of a GPU. All callers share it, so kernels are compiled once."""
+    """Return the `Device` of a GPU. All callers share it, so it compiles kernels once."""
     return Device(index)
 
 
@@ -133,8 +134,8 @@ class CudaEngine:
     def await_arrival(self, memory: CudaMemory) -> None:
         """Block until the rows have arrived, unless the framework or its stream waits for them.
 
-        If the framework exposes its stream, `hand_out` makes that stream wait. A framework with `syncs_on_import` waits
-        when it imports the arrays, so this method only limits how far the consumer runs ahead.
+        If the framework exposes its stream, `hand_out` makes this stream wait. A framework with `syncs_on_import` waits
+        when it imports the arrays. Then this method only limits how far the consumer runs ahead of the device.
         """
         memory.consumer_streams = {}
         if self.device_handoff.stream() is not None:
@@ -159,8 +160,8 @@ class CudaEngine:
     def hand_out(self, memory: CudaMemory) -> None:
         """Make the calling thread's stream wait for the rows, and remember the stream for `reclaim`.
 
-        Another thread may have closed the slot before this thread takes the batch. A closed slot has all its rows, so
-        `make_stream_wait_for_arrival` does not wait.
+        Another thread may close the slot before this thread takes the batch. The rows of a closed slot have arrived, so
+        `make_stream_wait_for_arrival` then does nothing.
         """
         stream = self.device_handoff.stream()
         if stream is None or stream in memory.consumer_streams:
@@ -269,7 +270,7 @@ class RunAheadLimit:
     def step(self, marker: StreamMarker) -> None:
         """Block until the device has passed the marker of the previous call.
 
-        The consumer has queued `marker` after all its other work. The next call waits for this marker.
+        The consumer has queued `marker` after all its earlier work. The next call waits for this marker.
         """
         with self._close_lock:
             if self._closed:

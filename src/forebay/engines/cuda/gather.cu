@@ -1,14 +1,16 @@
 // Kernels that gather rows from host or device memory into a slot. NVRTC compiles them for the user's GPU.
 //
-// A row is copied in pieces. A team of neighbouring threads (a warp, or fewer threads for short rows) copies one piece.
-// A few blocks are enough to saturate the host link (PCIe or NVLink), because threads that read page-locked memory mostly
-// wait. The other multiprocessors of the GPU stay free.
+// A kernel copies a row in pieces. A team of neighbouring threads (a warp, or fewer threads for short rows) copies one
+// piece at a time. `lanes` is the number of threads of a team, and `lane` is the index of a thread in its team. A few
+// blocks are enough to saturate the host link (PCIe or NVLink), because threads that read page-locked memory mostly
+// wait. The other multiprocessors of the GPU stay free for the consumer's kernels.
 
 typedef unsigned char byte;
 typedef unsigned int uint;
 typedef unsigned long long ulong64;
 
-// From row `first` up to the `first` of the next extent, a row begins at `base + row * stride`, in host or device memory.
+// From row `first` to the row before the `first` of the next extent, row number `row` begins at `base + row * stride`,
+// in host or device memory.
 struct Extent {
     long long first;
     const byte* base;
@@ -60,17 +62,17 @@ __device__ __forceinline__ uint4 shift_units(uint4 low, uint4 high, uint shift) 
                       __funnelshift_r(w3, w4, bits));
 }
 
-// Returns the unit that thread `sender` of the team passes. `team` is the mask of its threads in the warp.
+// Returns the unit that thread `sender` of the team passes. `team` is the bit mask of the team's threads in their warp.
 __device__ __forceinline__ uint4 receive_unit(uint team, uint4 passed, uint sender, uint lanes) {
     return make_uint4(__shfl_sync(team, passed.x, sender, lanes), __shfl_sync(team, passed.y, sender, lanes),
                       __shfl_sync(team, passed.z, sender, lanes), __shfl_sync(team, passed.w, sender, lanes));
 }
 
-const uint UNITS_IN_FLIGHT = 4;  // per thread
+const uint UNITS_IN_FLIGHT = 4;  // units that a thread reads before it writes any of them, to hide the latency
 
 // Copies any number of bytes between any addresses. A unit has 16 bytes and an aligned address. Each thread reads units of
 // the source, gets the unit after each of them from its neighbour, and writes units of the target. The team reads a unit
-// only if it holds a byte of the row, so it never reads a page outside the row.
+// only if the unit holds a byte of the row, so the team never reads a memory page outside the row.
 __device__ __forceinline__ void copy_unaligned(byte* to, const byte* from, long long nbytes, uint lane, uint lanes) {
     const uint team = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 & ~(lanes - 1));
     const uint skip = (ulong64)to & 15;  // bytes of the first unit of the target that lie before the row
@@ -177,7 +179,7 @@ extern "C" __global__ void gather_unaligned(GatherJob job) {
 // its stage, and a second bulk copy writes it to the slot.
 #if __CUDA_ARCH__ >= 900
 
-const uint STAGES = 4;           // per block
+const uint STAGES = 4;           // stages of a block
 const uint STAGE_NBYTES = 8192;  // bytes; the maximum size of a piece (PIECE_NBYTES in row_mover.py)
 
 __device__ __forceinline__ uint in_shared(const void* pointer) { return (uint)__cvta_generic_to_shared(pointer); }
@@ -252,7 +254,7 @@ const uint ROUNDS = 5;  // rounds of a permutation
 
 // The first word of an instruction, and the words after it.
 enum Operation {
-    END = 0,         // the number is the row number
+    END = 0,         // no more words; the current number is the row number
     ADD = 1,         // offset
     PERMUTE = 2,     // length, mask, term, shift, then a factor for each round (`order/permutation.py`)
     LOOK_UP_32 = 3,  // address of a table

@@ -1,4 +1,4 @@
-// Resizes decoded images into the rows of a slot.
+// A kernel that resizes decoded images into the rows of a slot.
 
 typedef unsigned char uchar;
 typedef unsigned int uint;
@@ -6,33 +6,33 @@ typedef unsigned int uint;
 const uint MAX_IMAGES = 64;        // images per launch; the array of images is a part of the kernel's argument
 const uint BLOCKS_PER_IMAGE = 16;
 
-// One decoded image. Strides are in bytes. To apply the EXIF orientation, they may be negative, and line_stride and
-// pixel_stride may be exchanged.
+// One decoded image. Strides are in bytes. To apply the EXIF orientation, the host makes strides negative, or exchanges
+// line_stride and pixel_stride.
 struct Image {
     const uchar* pixels;     // the pixel at the top left
     long long line_stride;   // from one line of pixels to the next
     long long pixel_stride;  // from one pixel of a line to the next
-    uint height, width;
-    float top, left;                // of the part of the image that becomes the row
-    float part_height, part_width;  // of this part
+    uint height, width;             // size of the image in pixels
+    float top, left;                // corner of the part of the image that becomes the row, in pixels
+    float part_height, part_width;  // size of this part, in pixels
     uint place;                     // index of the row in the group
-    uint padding;
+    uint padding;                   // unused
 };
 
 struct ResizeJob {
     uchar* out;              // first batch of the leaf
     long long batch_stride;  // bytes from one batch to the next
     uint batch_rows;         // rows of a batch
-    uint height, width;      // of a row
-    uint channels;           // of a row and of every image
+    uint height, width;      // size of a row, in pixels
+    uint channels;           // channels of a row and of every image
     Image images[MAX_IMAGES];
 };
 
-// The source pixels of one output pixel along one axis: a triangle filter, which is wider if the axis becomes shorter.
-// `origin` and `length` are the part of the axis that becomes the row. The filter also reads pixels next to this part.
-// This is the bilinear filter of Pillow, without its rounding between the two axes.
+// The source pixels of one output pixel along one axis, with their weights: a triangle filter, which is wider if the
+// axis becomes shorter. `origin` and `length` describe the part of the axis that becomes the row. The filter also reads
+// pixels next to this part. It is the bilinear filter of Pillow, without Pillow's rounding between the two axes.
 struct AxisFilter {
-    float centre, scale;
+    float centre, scale;     // middle and half of the width of the triangle, in source pixels
     uint first, end;         // indices of the source pixels: from `first` to `end - 1`
 
     __device__ AxisFilter(uint position, uint source, uint target, float origin, float length) {

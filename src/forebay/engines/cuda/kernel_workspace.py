@@ -35,8 +35,8 @@ class KernelWorkspace:
         self._rows_nbytes = align(rows * 8, 256)
         self._rows_offset = self._tables_nbytes + align(PROGRAM_NBYTES, 256)
         self._host = PageLockedMemory(device, self._rows_offset + self._rows_nbytes)
-        self._loaded_tables: dict[int, Any] = {}  # by leaf
-        self._loaded_program: Any = None
+        self._loaded_tables: dict[int, Any] = {}  # leaf: its extent table on the device
+        self._loaded_program: Any = None  # the order program on the device
         # Device pointers.
         self.program = pointer + self._tables_nbytes
         self.rows = pointer + self._rows_offset

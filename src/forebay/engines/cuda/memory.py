@@ -2,9 +2,9 @@
 
 The framework's pool provides the device memory. Forebay hands a slot off as a DLPack capsule that NumPy exports from a
 shadow array. A shadow array is reserved address space of the slot's size; it uses no memory, because no code accesses
-it. Before any framework sees the capsule, Forebay replaces its data pointer with the device pointer. This has three
-advantages. NumPy's reference counts show the leases on device memory, as they do on the host. NumPy releases the
-references on any thread, even at interpreter exit. Every framework accepts the capsule.
+it. Before any framework sees the capsule, Forebay replaces its data pointer with the device pointer. A shadow array has
+three advantages. NumPy's reference counts show whether the consumer still uses a batch, as they do on the host. NumPy
+releases the references on any thread, even at interpreter exit. Every framework accepts the capsule.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ _TensorHead = ctypes.c_uint64 * 2
 class ShadowArray(mmap.mmap):
     """Reserved address space that stands for device memory.
 
-    It keeps the owner of that memory alive.
+    It keeps `owner`, the framework's object that owns this memory, alive.
     """
 
     owner: Any
@@ -91,7 +91,7 @@ class DeviceRoot:
     def has_arrived(self) -> bool:
         """Whether Forebay knows that the rows have arrived.
 
-        If False, the rows may have arrived too.
+        If False, the rows may have arrived nevertheless, because Forebay queries the event rarely.
         """
         return self._memory.has_arrived
 
@@ -104,7 +104,7 @@ class DeviceRoot:
         return capsule
 
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
-        """Return a capsule, and make the stream, if there is one, wait for the rows."""
+        """Return a capsule, and make the stream (if any) wait for the rows."""
         if stream is not None and int(stream) >= 0:
             self._memory.make_stream_wait_for_arrival(int(stream))
         return self.capsule()
@@ -118,13 +118,13 @@ class CudaMemory:
 
     def __init__(self, device: Device, stream: Stream, nbytes: int, pointer: int, owner: Any, *, shared: bool) -> None:
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
-        self.own_stream = self.stream = stream  # `stream` is that of the last fill; `fill_scope` may set another one
+        self.own_stream = self.stream = stream  # `stream` is the stream of the last fill, which `fill_scope` sets
         self._shadow: ShadowArray | None = ShadowArray(nbytes, owner)
         self._shadow_ref = weakref.ref(self._shadow)
         self._shadow_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shadow))
         self._shared = shared
         self._host_memory: PageLockedMemory | None = None  # the host buffer; None until its first use
-        self.arrival_event = Event(device)  # recorded at the end of every fill
+        self.arrival_event = Event(device)  # the engine records it at the end of every fill
         self.in_flight = False  # whether the last fill may still run and read the host buffer
         self.has_arrived = False  # cached, because a query of the event takes longer than all other work of a hand-off
         self.consumer_streams: dict[int, Any] = {}  # streams that took batches of this slot since its last fill
@@ -141,7 +141,7 @@ class CudaMemory:
     def host(self) -> Any:
         """The host buffer, allocated at first use.
 
-        A slot into which the device pulls rows needs none.
+        A slot into which the device pulls rows needs no host buffer.
         """
         return self._host.buffer
 
@@ -191,7 +191,10 @@ class CudaMemory:
                 self.arrival_event.wait()
 
     def wait_for_arrival(self) -> None:
-        """Block this thread until the rows have arrived. Those of a closed slot have arrived."""
+        """Block this thread until the rows have arrived, unless the slot is closed.
+
+        The rows of a closed slot have arrived, because `close` waits for them.
+        """
         with self.close_lock, self.device:
             if not self.closed:
                 self.arrival_event.wait()

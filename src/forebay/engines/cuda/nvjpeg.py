@@ -1,8 +1,8 @@
-"""nvJPEG, called through ctypes, which decodes JPEG images with a GPU's hardware decoders.
+"""Calls of nvJPEG through ctypes, to decode JPEG images with a GPU's hardware decoders.
 
-One call decodes a batch on all hardware decoders. On an H200 this is 41,000 images of 500 x 375 per second. The Python
-API of nvImageCodec, which uses the same decoders, reaches 16,300 with one decoder and 23,300 with two
-(docs/measurements.md#jpeg-decoding-on-a-gpu).
+One call decodes a batch on all hardware decoders. An H200 decodes 41,000 images of 500 x 375 pixels per second in this
+way. The Python API of nvImageCodec, which uses the same hardware, decodes 16,300 images per second with one `Decoder`
+object and 23,300 with two (docs/measurements.md#jpeg-decoding-on-a-gpu).
 """
 
 import ctypes
@@ -22,12 +22,12 @@ from forebay.errors import FrameworkError
 __all__ = ["JpegHeader", "Nvjpeg", "load_nvjpeg", "why_no_nvjpeg"]
 
 _LIBRARY, _FOLDER = "libnvjpeg.so.13", "cu13/lib"  # the folder inside the package `nvidia`
-_HARDWARE_BACKEND = 3
+_HARDWARE_BACKEND = 3  # NVJPEG_BACKEND_HARDWARE
 _INTERPOLATE_COLORS = 1 << 5  # interpolate colors that have a lower resolution, as libjpeg-turbo does
 _OUTPUT_GRAY, _OUTPUT_RGB = 2, 5  # luma; RGB with interleaved channels
-_NORMAL_ORIENTATION = 1  # of EXIF
+_NORMAL_ORIENTATION = 1  # EXIF orientation of an image that needs no rotation
 
-# All feeds share the hardware decoders. A call uses all of them, so parallel calls are not faster.
+# A thread holds this lock while it decodes. One call uses all hardware decoders, so parallel calls are not faster.
 _hardware_lock = threading.Lock()
 
 
@@ -47,8 +47,8 @@ class JpegHeader(NamedTuple):
 class _Library:
     """The functions of nvJPEG, loaded twice."""
 
-    functions: Any  # these functions release the GIL
-    short: Any  # these functions keep the GIL; for short calls, because releasing it takes longer than the call
+    functions: Any  # functions that release the GIL
+    short: Any  # functions that keep the GIL, for short calls: releasing the GIL takes longer than the call
 
 
 class Nvjpeg:
@@ -62,8 +62,8 @@ class Nvjpeg:
         self._output = _OUTPUT_GRAY if is_gray else _OUTPUT_RGB
         self._handle, self._stream, self._state = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self._batch_size = 0  # images for which `_state` was initialized; 0 if it was not initialized
-        # nvJPEG writes the results for `parse` to these variables. Creating them in each call would take half of its
-        # time.
+        # `parse` passes these variables to nvJPEG, which writes its results to them. New variables in each call would
+        # take half of the time of `parse`.
         self._width, self._height, self._channels = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
         self._orientation, self._is_refused = ctypes.c_int(), ctypes.c_int()
         self._frame_arguments = self._stream, _out(self._width), _out(self._height)
@@ -77,7 +77,7 @@ class Nvjpeg:
         _check("nvjpegJpegStateCreate", functions.nvjpegJpegStateCreate(self._handle, _out(self._state)))
 
     def parse(self, content: bytes) -> JpegHeader | None:
-        """Return the header of an image; None if the hardware cannot decode this image."""
+        """Return the header of a JPEG file; None if the hardware cannot decode this image."""
         short = self._library.short
         failed = (
             short.nvjpegJpegStreamParseHeader(self._handle, content, ctypes.c_size_t(len(content)), self._stream)
@@ -92,8 +92,9 @@ class Nvjpeg:
         return JpegHeader(self._height.value, self._width.value, orientation)
 
     def decode(self, contents: Sequence[bytes], pointers: Array, pitches: Array, stream: int) -> bool:
-        """Decode images into device memory. Return False if it failed; then all pixels are undefined.
+        """Decode JPEG files into device memory. Return False if nvJPEG failed.
 
+        After a failure, the pixels of all images are undefined. `pointers` are the device addresses of the images, and
         `pitches` are the bytes from one line of pixels to the next. The call returns when the hardware has decoded the
         images. Kernels that nvJPEG queues on `stream` may still run.
         """
@@ -115,7 +116,7 @@ class Nvjpeg:
         return not status
 
     def close(self) -> None:
-        """Free the decoder. Everything that it queued must be done."""
+        """Free the decoder. All work that nvJPEG has queued must be done."""
         functions = self._library.functions
         for destroy, handle in (
             (functions.nvjpegJpegStateDestroy, self._state),
@@ -146,7 +147,7 @@ def why_no_nvjpeg(device_index: int) -> str:
 
 @cache
 def load_nvjpeg() -> _Library:
-    """Load nvJPEG, or raise FrameworkError."""
+    """Return the functions of nvJPEG. Raise FrameworkError if nvJPEG is not installed."""
     for path in _paths():
         try:
             return _Library(ctypes.CDLL(path), ctypes.PyDLL(path))
@@ -167,7 +168,7 @@ def _paths() -> Iterator[str]:
     yield _LIBRARY
 
 
-_out: Callable[[Any], Any] = ctypes.byref  # for an argument that the function writes
+_out: Callable[[Any], Any] = ctypes.byref  # passes a variable to which a C function writes
 
 
 def _check(function: str, status: int) -> None:

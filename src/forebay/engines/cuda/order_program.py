@@ -66,8 +66,8 @@ def _append_steps(instructions: list[list[int]], steps: DeviceSteps, table_point
 def _append_parts(instructions: list[list[int]], step: Branch | Mix, table_pointer: Callable[[Array], int]) -> None:
     """Append a branch or a mix.
 
-    A mix begins with one instruction of its own. Then both have one entry for each part, and then the steps of the
-    parts. The last word of an entry is the index of the first instruction of the part.
+    A mix begins with the instruction MIX. A branch and a mix have one entry (instruction) for each part, followed by
+    the steps of all parts. The last word of an entry is the index of the first instruction of its part.
     """
     entries: Sequence[Sequence[int]]
     if isinstance(step, Mix):

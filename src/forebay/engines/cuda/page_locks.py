@@ -45,7 +45,7 @@ class PageLockSet:
     def __init__(self, locks: "PageLocks") -> None:
         self._locks = locks
         self._ranges: list[_LockedRange] = []
-        self.nbytes = 0  # of all memory passed to `add`
+        self.nbytes = 0  # bytes of all memory passed to `add`
 
     @property
     def boundaries(self) -> list[int]:
@@ -53,7 +53,7 @@ class PageLockSet:
         return sorted({address for locked in self._ranges for address in (locked.start, locked.stop)})
 
     def add(self, address: int, nbytes: int, *, read_only: bool) -> None:
-        """Lock more memory. Pages that are locked already get one more user."""
+        """Lock more memory. Ranges that are locked already get one more user."""
         self._ranges += self._locks.acquire(address, nbytes, read_only=read_only)
         self.nbytes += nbytes
 
@@ -107,9 +107,9 @@ class PageLocks:
                 self._drop_users(to_release)
 
     def _split_by_locks(self, start: int, stop: int) -> list[tuple[int, int, _LockedRange | None]]:
-        """Return the locked ranges that overlap this range, and its gaps without a lock.
+        """Return (start, stop, lock) of the locked ranges and the gaps in this range.
 
-        They are sorted by address. For a gap, the third value is None.
+        The result is sorted by address. The lock of a gap is None.
         """
         parts: list[tuple[int, int, _LockedRange | None]] = []
         for known in [known for known in self._ranges if known.start < stop and start < known.stop]:

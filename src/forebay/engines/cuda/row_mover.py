@@ -6,7 +6,8 @@
                     many blocks reads rows from device memory
     narrow_rows     after one of these methods: a kernel converts 64-bit numbers that the framework holds in 32 bits
 
-All methods queue work on a stream and return at once. Call them inside `CudaEngine.fill_scope`.
+All methods queue work on a stream and return at once. Call them inside `CudaEngine.fill_scope`. A kernel copies a row
+in pieces. A team of threads, which is a warp or a part of a warp, copies one piece at a time.
 """
 
 import ctypes
@@ -38,12 +39,12 @@ DEVICE_READ_BLOCKS = 528  # four per multiprocessor of an H200, because the kern
 BULK_BLOCKS = 396  # three per multiprocessor of an H200; fewer blocks keep too few bytes in flight
 BULK_THREADS = 32  # one warp; only its first thread works
 MIN_BULK_ROW_NBYTES = 8192  # shorter rows keep too few bytes in flight, with any number of blocks
-BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
-THREADS = 512  # per block of the other kernels
+BULK_CAPABILITY = (9, 0)  # Hopper, the first architecture with bulk copies, which copy a piece without registers
+THREADS = 512  # threads per block of all kernels except the bulk copy
 SORT_BLOCKS = 64  # thread blocks of the kernels that sort or compute row numbers
-PIECE_NBYTES = 8192  # bytes; a row is copied in pieces of at most this size, by a team of threads or by a bulk copy
-# Bytes of a bucket. Rows are sorted into buckets of consecutive source rows. A bucket is larger only if there would be
-# more than MAX_BUCKETS buckets.
+PIECE_NBYTES = 8192  # largest size of a piece in bytes, as STAGE_NBYTES in gather.cu
+# Size of a bucket in bytes. The sort kernels put row numbers into buckets of consecutive source rows. Buckets are
+# larger only if there would be more than MAX_BUCKETS buckets.
 BUCKET_NBYTES = 1 << 20
 MIN_UNSORTED_ROW_NBYTES = 2048  # rows of this size and larger are equally fast in any order
 MIN_SORTED_ROWS = 4096  # sorting fewer rows takes more time than it saves
@@ -112,7 +113,7 @@ class _SortJob(ctypes.Structure):
 class ComputedRows(Protocol):
     """Row numbers that the device computes from an order.
 
-    They are the rows at the `count` positions first, first + step, ... of the order.
+    The numbers are those of the rows at the `count` positions first, first + step, ... of the order.
     """
 
     @property
@@ -157,7 +158,7 @@ class RowMover:
     def can_batch_copies(self) -> bool:
         """Whether the driver accepts many DMAs in one call.
 
-        If not, one DMA per row is slow.
+        If False, one DMA per row is slow, because each DMA takes one call.
         """
         return self._batch_copy.is_single_call
 
@@ -166,7 +167,7 @@ class RowMover:
     ) -> None:
         """Copy consecutive rows, with one DMA for each contiguous part.
 
-        `boundaries` are addresses at which one page-locked range ends and the next begins. No copy may cross them.
+        `boundaries` are addresses where page-locked ranges begin or end. No copy may cross such an address.
         """
         has_same_layout = destination.is_contiguous and destination.row_nbytes == extents.copied_row_nbytes
         if has_same_layout and extents.has_adjacent_rows:
@@ -183,7 +184,7 @@ class RowMover:
         self._batch_copy.upload(stream, targets, sources, lengths)
 
     def compute_rows(self, stream: Stream, workspace: KernelWorkspace, rows: ComputedRows) -> None:
-        """Compute row numbers on the device by the workspace's program, into `workspace.rows`."""
+        """Run the workspace's program on the device, to write row numbers to `workspace.rows`."""
         positions = rows.first, rows.step, rows.count
         job = _OrderJob(workspace.rows, workspace.program, *positions, workspace.needs_int64)
         self._compute_rows.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)
@@ -194,7 +195,7 @@ class RowMover:
         """Compute the order in which a kernel reads the rows, bucket by bucket, into `workspace.order`.
 
         A bucket contains consecutive rows of the source. `count` is the number of rows in `workspace.rows`. Sorting
-        does not change where a row is written.
+        changes when the kernel reads a row, not where it writes the row.
         """
         shift = max(0, (BUCKET_NBYTES // row_nbytes).bit_length() - 1)
         while (source_rows >> shift) + 1 > MAX_BUCKETS:
@@ -247,7 +248,7 @@ class RowMover:
     def narrow_rows(
         self, stream: Stream, arrived: Destination, destination: Destination, *, count: int, is_float: bool
     ) -> None:
-        """Convert 64-bit numbers that were copied to the device to 32 bits, into the slot."""
+        """Convert `count` rows of 64-bit numbers at `arrived` to 32 bits, into the slot."""
         numbers_per_row = destination.row_nbytes // 4
         job = _NarrowJob(
             arrived.pointer,

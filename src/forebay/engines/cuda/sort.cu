@@ -1,6 +1,7 @@
-// Sorts rows coarsely by address, because random reads over the host link are slow. A bucket is a part of the source; the
-// gather kernel reads all rows of a bucket together. Sorting changes when a row is read, not where it is written. Three
-// kernels run one after the other: `count_buckets`, `start_buckets` and `order_rows`.
+// Sorts rows coarsely by address, because random reads over the host link are slow. A bucket is a part of the source.
+// The gather kernel reads all rows of one bucket, then those of the next bucket. Sorting changes when the gather kernel
+// reads a row, not where it writes the row. Three kernels run one after the other: `count_buckets`, `start_buckets` and
+// `order_rows`.
 
 const uint MAX_BUCKETS = 4096;
 
@@ -56,7 +57,7 @@ extern "C" __global__ void start_buckets(SortJob job) {
     }
 }
 
-// Stores the index of each row in `order`. Afterwards, `starts` has the index where each bucket ends.
+// Stores the index of each row in `order`, and changes `starts` to the index in `order` where each bucket ends.
 extern "C" __global__ void order_rows(SortJob job) {
     for (uint i = blockIdx.x * blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * blockDim.x)
         job.order[atomicAdd(&job.starts[bucket_of(job, i)], 1u)] = i;

@@ -15,24 +15,26 @@ from forebay.engines.cuda.nvjpeg import JpegHeader, Nvjpeg
 
 __all__ = ["DecodedImages", "DeviceDecoder"]
 
-MAX_DECODED_NBYTES = 512 << 20  # bytes of decoded images, unless one image is larger
-MAX_FAILURES = 32  # calls of nvJPEG for one group; one file among 256 costs 9. The host decodes the rest
+MAX_DECODED_NBYTES = 512 << 20  # bytes of images that are decoded at a time, unless one image is larger
+# Failed calls of nvJPEG for one group, after which the host decodes the remaining images. One damaged file among 256
+# causes 9 failed calls, because the decoder halves the images after each failure.
+MAX_FAILURES = 32
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
-_ALIGNMENT = 256  # bytes; of the first pixel of an image
+_ALIGNMENT = 256  # bytes; the address of the first pixel of an image is a multiple of this
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedImages:
     """Decoded images in device memory, before their EXIF orientation is applied.
 
-    Each array has one element per image. The channels of a pixel follow each other.
+    Each array has one element per image. The channels of a pixel are neighbours in memory.
     """
 
     positions: Array  # indices of the rows in the group
     pointers: Array  # device addresses of the first pixels
     heights: Array
     widths: Array
-    orientations: Array  # of EXIF, 1 to 8
+    orientations: Array  # EXIF orientations, 1 to 8
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -45,13 +47,14 @@ class DecodedImages:
 class DeviceDecoder:
     """Decodes JPEG images on one stream. One thread may use it at a time.
 
-    Images that are decoded later overwrite earlier ones. The decoder waits until the stream has read the earlier ones.
+    All parts of images use the same device memory. Before the decoder overwrites a part, it waits until the stream has
+    read this part.
     """
 
     def __init__(self, engine: CudaEngine, images: EncodedImages, channels: int) -> None:
         self._engine, self._images, self._channels = engine, images, channels
         self._nvjpeg = Nvjpeg(is_gray=channels == 1)
-        self._were_read = Event(engine.device)
+        self._were_read = Event(engine.device)  # fires when the stream has read the last part
         self._nbytes = self._pointer = 0
         self._owner: Any = None
 
@@ -61,7 +64,8 @@ class DeviceDecoder:
         The host must decode the images whose positions are in no part. Before the caller requests the next part, it
         must queue all work that reads the current part on `stream`.
 
-        If nvJPEG fails for one image of a call, it fails for all of them. The images are then decoded in halves.
+        If nvJPEG fails for one image of a call, it fails for all images of the call. This method then decodes the two
+        halves of these images in separate calls.
         """
         positions, encoded, headers = self._parse(contents)
         if not positions:
@@ -92,7 +96,7 @@ class DeviceDecoder:
             self._owner, self._nbytes = None, 0
 
     def _reserve(self, nbytes: int) -> None:
-        """Wait until no kernel reads the memory, and make it large enough."""
+        """Wait until no kernel uses the device memory, and make it at least `nbytes` large."""
         self._were_read.wait()
         if nbytes > self._nbytes:
             self._owner, self._nbytes = None, 0
@@ -102,7 +106,7 @@ class DeviceDecoder:
     def _parse(self, contents: Sequence[bytes | None]) -> tuple[list[int], list[bytes], list[JpegHeader]]:
         """Return positions, contents and headers of the images that the device decodes.
 
-        A file without an end marker is incomplete, which the hardware does not report.
+        Leave out a file without an end marker: it is incomplete, but the hardware would report no error.
         """
         positions, encoded, headers = [], [], []
         parse, max_pixels = self._nvjpeg.parse, self._images.max_pixels
@@ -118,7 +122,7 @@ class DeviceDecoder:
 
 
 def _split(nbytes: Array) -> Iterator[slice]:
-    """Yield parts of at most MAX_DECODED_NBYTES; a larger image is a part of its own."""
+    """Yield parts of at most MAX_DECODED_NBYTES; a larger image is a separate part."""
     start, total = 0, 0
     for position, image_nbytes in enumerate(nbytes.tolist()):
         if position > start and total + image_nbytes > MAX_DECODED_NBYTES:

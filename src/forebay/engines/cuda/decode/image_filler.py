@@ -1,8 +1,8 @@
 """`ImageFiller` fills slots with images that the device decodes and resizes.
 
 The host reads the files. nvJPEG uploads their bytes and decodes them, and a kernel resizes the images into the slot.
-The host decodes the images that nvJPEG refuses, and gathers all other leaves. Other images of the batch replace those
-that the host refuses too, if the source allows it.
+The host decodes the images that nvJPEG refuses, and gathers all other leaves. If the host cannot decode an image either
+and the source has an `error_limit`, the nearest good image of its batch replaces it.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ __all__ = ["ImageFiller"]
 
 MAX_IMAGES = 64  # images per launch of the kernel; the same number as in images.cu
 BLOCKS_PER_IMAGE = 16  # thread blocks; the same number as in images.cu
-THREADS = 256  # per block
+THREADS = 256  # threads per block
 
 
 # The struct `Image` of images.cu, where the fields are documented.
@@ -61,7 +61,7 @@ class _ResizeJob(ctypes.Structure):
         ("height", ctypes.c_uint),
         ("width", ctypes.c_uint),
         ("channels", ctypes.c_uint),
-        ("images", ctypes.c_ubyte * (MAX_IMAGES * _IMAGE.itemsize)),  # of the type _IMAGE
+        ("images", ctypes.c_ubyte * (MAX_IMAGES * _IMAGE.itemsize)),  # MAX_IMAGES structs of the dtype _IMAGE
     )
 
 
@@ -80,13 +80,13 @@ class ImageFiller:
         self._other_leaves = others
         self._staged_others = StagedRows(engine.device, _Leaves(source, others), threads=threads)
         self._staged_images = StagedRows(engine.device, _Images(source, images.leaf), threads=threads)
-        self._decoders: dict[int, tuple[DeviceDecoder, threading.Lock]] = {}  # by the handle of their stream
+        self._decoders: dict[int, tuple[DeviceDecoder, threading.Lock]] = {}  # stream handle: its decoder
         self._lock = threading.Lock()
         self._device_images = self._host_images = 0
         recorder.register_counters("decoded_images", self._counters)
 
     def begin_pass(self) -> None:
-        """Do nothing, because no rows are kept."""
+        """Do nothing, because no rows stay on the device."""
 
     def only_enqueues(self, memory: CudaMemory) -> bool:
         """Return False, because a fill reads files."""
@@ -95,8 +95,8 @@ class ImageFiller:
     def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> list[SkippedRow]:
         """Decode the images of these rows into the slot, and gather the other leaves.
 
-        Return the rows that the host could not decode either. Other rows of their batches have replaced them, except in
-        batches without a good row.
+        Return the rows whose images neither the device nor the host could decode. Good rows of their batches have
+        replaced them, except in batches without a good row.
         """
         began = time.perf_counter()
         numbers = rows.numbers()
@@ -122,8 +122,8 @@ class ImageFiller:
         return failed
 
     def close(self) -> None:
-        """Wait for queued fills, then release memory. No fill may begin after this."""
-        with ExitStack() as stack:  # runs all callbacks, the last one first, also after an error
+        """Wait for queued fills, then release memory. No fill may follow."""
+        with ExitStack() as stack:  # runs all callbacks, the last one first, even after an error
             for decoder, _ in self._decoders.values():
                 stack.callback(decoder.close)
             stack.callback(self._staged_others.close)
@@ -158,8 +158,8 @@ class ImageFiller:
     def _have_valid_size(self, images: DecodedImages) -> Array:
         """Return for each image whether it can become a row.
 
-        An image that is not resized must have the size of a row. If its size differs, it counts as not decoded. The
-        host then decodes it again and raises an error.
+        If the source does not resize images, each image must have the size of a row. An image of another size counts as
+        not decoded. The host then decodes it again and raises an error.
         """
         if self._images.resizes:
             return np.ones(len(images), bool)
@@ -175,7 +175,7 @@ class ImageFiller:
         self._resize.launch(memory.stream, job, blocks=len(table) * BLOCKS_PER_IMAGE, threads=THREADS)
 
     def _describe(self, images: DecodedImages) -> Array:
-        """Return the descriptions of the images, as an array of the kernel's struct `Image`."""
+        """Return an array with the kernel's struct `Image` for each image."""
         table = np.zeros(len(images), _IMAGE)
         heights, widths = _upright_sizes(images)
         table["pixels"], table["line_stride"], table["pixel_stride"] = _upright_strides(images, self._channels)
@@ -187,7 +187,10 @@ class ImageFiller:
         return table
 
     def _decode_on_host(self, memory: CudaMemory, layout: Layout, numbers: Rows, positions: Array) -> list[SkippedRow]:
-        """Decode some images on the host, and upload them to their rows. Return the rows that could not be decoded."""
+        """Decode the images at these positions on the host, and queue their upload.
+
+        Return the rows whose images the host could not decode.
+        """
         if not len(positions):
             return []
         leaf, rows = self._images.leaf, np.asarray(row_numbers(numbers))[positions]
@@ -195,7 +198,7 @@ class ImageFiller:
         return self._staged_images.upload_scattered(memory.stream, destination, spec, rows, positions)
 
     def _copy_images(self, memory: CudaMemory, layout: Layout, repair: RowRepair) -> None:
-        """Queue the copies of images over those that they replace."""
+        """Queue copies of good images over the images that they replace."""
         if repair.replacements:
             destination = _destination(memory, layout, self._images.leaf)
             targets = destination.addresses(np.fromiter(repair.replacements.keys(), np.int64))
@@ -212,13 +215,13 @@ def _upright_sizes(images: DecodedImages) -> tuple[Array, Array]:
     return heights, widths
 
 
-# Where the decoded image has the pixel at the top left of the upright image: whether it is in the last line, and
-# whether it is the last pixel of its line. The index is the EXIF orientation; 0 is unused.
+# For each EXIF orientation (0 is unused), where the top left pixel of the upright image is in the decoded image:
+# whether it is in the last line, and whether it is the last pixel of its line.
 _BEGINS_AT_END = np.array([(0, 0), (0, 0), (0, 1), (1, 1), (1, 0), (0, 0), (1, 0), (1, 1), (0, 1)], bool)
 
 
 def _upright_strides(images: DecodedImages, channels: int) -> tuple[Array, Array, Array]:
-    """Return pointers, line strides and pixel strides of the upright images.
+    """Return (pointers, line strides, pixel strides) of the upright images.
 
     A pointer is the address of the pixel at the top left. Strides are in bytes.
     """
@@ -253,7 +256,10 @@ class _Leaves:
 
 
 class _Images(_Leaves):
-    """A source with only the images of another source, which are written to their target without a copy."""
+    """A source with only the images of another source.
+
+    Unlike `_Leaves`, it lets the other source write the images directly to `out`.
+    """
 
     def __init__(self, source: AbstractSource, leaf: int) -> None:
         super().__init__(source, [leaf])

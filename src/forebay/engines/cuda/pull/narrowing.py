@@ -22,7 +22,7 @@ __all__ = ["Narrowing"]
 @dataclass(frozen=True, slots=True)
 class _NarrowedLeaf:
     number: int  # index of the leaf in a row
-    spec: ArraySpec  # before the conversion
+    spec: ArraySpec  # spec before the conversion
 
     @property
     def is_float(self) -> bool:
@@ -60,8 +60,8 @@ class Narrowing:
     def allocate_buffers(self, memory: CudaMemory, layout: Layout) -> bool:
         """Allocate the 64-bit buffers of a slot, unless it has them or needs none.
 
-        This may block. Return False if the device has no memory for the buffers. The first failure is reported as a
-        fallback. After it, this method allocates no more buffers for any slot.
+        The allocation may block. Return False if the device has no memory for the buffers. Report the first failure as
+        a fallback, and then allocate no more buffers for any slot.
         """
         if self.is_ready(memory) or self._is_out_of_memory:
             return self.is_ready(memory)

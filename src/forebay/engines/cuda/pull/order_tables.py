@@ -1,4 +1,4 @@
-"""The order program of a feed and the tables that it reads, on the device."""
+"""The order programs of a feed, and the device tables that these programs read."""
 
 import threading
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from forebay.order.device_steps import DeviceSteps, step_tables
 
 __all__ = ["OrderTables"]
 
-STEP_NBYTES = 8 << 20  # bytes of a table that are uploaded at a time
-CACHED_PROGRAMS = 2  # programs that are kept: those of the current epoch and the next one
+STEP_NBYTES = 8 << 20  # bytes per upload; a table is uploaded in several steps, so that the page-locked buffer is small
+CACHED_PROGRAMS = 2  # programs that `OrderTables` keeps: those of the current epoch and the next epoch
 
 
 class OrderTables:
@@ -32,7 +32,7 @@ class OrderTables:
         self._lock = threading.Lock()
 
     def program(self, steps: DeviceSteps) -> Array | None:
-        """Return the program of these steps; None if its tables could not be uploaded."""
+        """Return the program of these steps; None if the upload of a table has failed."""
         for known_steps, program in self._programs:
             if known_steps is steps:
                 return program
@@ -50,7 +50,7 @@ class OrderTables:
         self._tables.clear()
 
     def _upload_tables(self, steps: DeviceSteps) -> bool:
-        """Upload the tables that are not on the device yet. Return whether all are there."""
+        """Upload tables that are not on the device yet. Return False if an upload fails."""
         for table in step_tables(steps):
             if id(table) not in self._tables:
                 try:

@@ -1,9 +1,9 @@
 """Page-locked copies of the rows at the edges of an array.
 
 The edges are the first and the last memory page. Unless they belong to a mapped file, other data may be on the same
-pages, so Forebay does not page-lock them. Before a fill that may read rows on these pages, Forebay copies all such rows
-to its own page-locked memory, because the user may have changed them. There are few such rows, except in arrays of a
-few pages.
+pages, so Forebay does not page-lock them. Before a fill that may read rows on these pages, Forebay copies all rows of
+the pages to its own page-locked memory again, because the user may have changed the array. Only in arrays of a few
+pages, most rows are at the edges.
 """
 
 import ctypes
@@ -25,13 +25,13 @@ class ExtentPart:
     """A part of a memory extent: an edge, or the rows between the edges."""
 
     extent: MemoryExtent
-    copy_offset: int | None = None  # of the copy in the page-locked memory, in bytes; None if the part is not an edge
+    copy_offset: int | None = None  # bytes from the start of the page-locked memory to the copy of an edge, else None
 
 
 @dataclass(frozen=True, slots=True)
 class _EdgeCopy:
     source: int  # address of the first row
-    offset: int  # of the copy in the page-locked memory, in bytes
+    offset: int  # bytes from the start of the page-locked memory to the copy
     nbytes: int
 
 
@@ -56,7 +56,7 @@ class UnlockableEdges:
         return [self._make_part(extent, row_nbytes, *part) for part in parts if part[0] < part[1]]
 
     def _make_part(self, extent: MemoryExtent, row_nbytes: int, first: int, stop: int, is_edge: bool) -> ExtentPart:
-        """Return a part of an extent. For an edge, plan its copy too."""
+        """Return rows `first` to `stop - 1` of an extent; plan their copy if `is_edge`."""
         address = extent.address + first * extent.stride
         part = replace(extent, first=extent.first + first, rows=stop - first, address=address)
         if not is_edge:
@@ -68,7 +68,7 @@ class UnlockableEdges:
         return ExtentPart(part, offset)
 
     def locate(self, parts: Sequence[ExtentPart]) -> list[MemoryExtent]:
-        """Return the extents that the device reads. For edges, these are extents of their copies.
+        """Return the extents that the device reads, with the addresses of the copies for edges.
 
         Call `split` for all extents first.
         """

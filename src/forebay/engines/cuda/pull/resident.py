@@ -1,9 +1,9 @@
 """Resident rows, which Forebay uploads in the background while the feed returns batches.
 
 Resident rows are a copy of the user's array. At the start of each pass, Forebay compares a sample of the array's bytes
-with the bytes before the upload. If they differ, the device pulls the rows from the host again, and `explain()`
-reports this. Forebay does not notice a change outside the sample, so users who change single rows between epochs must
-pass resident="never".
+with the same bytes before the upload. If they differ, the device pulls the rows from the host again, and `explain()`
+reports this. Forebay does not notice a change outside of the sample, so users who change single rows between epochs
+must pass resident="never".
 """
 
 import ctypes
@@ -22,8 +22,8 @@ from forebay.engines.cuda.row_mover import RowMover
 __all__ = ["ChangeSample", "ResidentRows"]
 
 STEP_NBYTES = 256 << 20  # bytes per upload step; after each step, fills use the uploaded rows
-STEP_ROWS = 1 << 22  # rows per upload step; rows with gaps need one copy each, and the list of copies needs host memory
-SAMPLE_NBYTES = 4096  # bytes that a `ChangeSample` compares, divided among the extents of a leaf
+STEP_ROWS = 1 << 22  # rows per upload step; limits the list of copies, because rows with gaps need one copy each
+SAMPLE_NBYTES = 4096  # number of bytes that a `ChangeSample` compares, divided among the extents of a leaf
 
 
 class ResidentRows:
@@ -48,8 +48,8 @@ class ResidentRows:
     ) -> None:
         """Upload the rows in steps.
 
-        `boundaries` are addresses of page-lock boundaries, which no copy may cross. After each step, call `publish`
-        with the new addresses of all rows. Stop early if `is_stopped` returns True.
+        `boundaries` are addresses where page-locked ranges begin or end. No copy may cross such an address. After each
+        step, call `publish` with the new addresses of all rows. Stop early if `is_stopped` returns True.
         """
         stream, stride = self._engine.upload_stream(), self._stride
         step = max(1, min(STEP_NBYTES // stride, STEP_ROWS))
@@ -79,7 +79,7 @@ class ResidentRows:
 class ChangeSample:
     """Random bytes of an array's rows, to notice a change of the array.
 
-    Read-only arrays are not sampled.
+    Extents of read-only memory have no bytes in the sample.
     """
 
     def __init__(self, extents: Sequence[MemoryExtent], row_nbytes: int) -> None:
@@ -90,7 +90,7 @@ class ChangeSample:
         self._first_values = self._read()
 
     def has_changed(self) -> bool:
-        """Return whether the sampled bytes differ from those at the creation of the sample."""
+        """Return whether the sampled bytes have changed since the creation of the sample."""
         return not all(map(np.array_equal, self._first_values, self._read()))
 
     def _read(self) -> list[Any]:

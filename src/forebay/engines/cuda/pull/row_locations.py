@@ -56,15 +56,15 @@ class LeafLocation:
 
     number: int  # index of the leaf in a row
     spec: ArraySpec
-    method: str  # "dma" or "kernel"
+    method: str  # how the device reads rows from host memory: "dma" or "kernel"
     resident_rows: int  # number of rows, from row 0 on, that the plan makes resident
     host_extents: RowExtents = NO_EXTENTS  # addresses of all rows in page-locked host memory
-    extents: RowExtents = NO_EXTENTS  # addresses from which the device reads: on the host, or on the device if uploaded
-    sample: ChangeSample | None = None  # some bytes of the array before its upload, to notice later changes
+    extents: RowExtents = NO_EXTENTS  # addresses from which the device reads rows: resident rows if any, else host rows
+    sample: ChangeSample | None = None  # some bytes of the array before its upload; None if no rows are resident
     # Arrays with one entry per row, only for "dma".
     row_addresses: Any = None  # host address
     crosses_boundary: Any = None  # whether the row crosses the start or end of a page-locked range
-    in_edge_copy: Any = None  # whether the row is read from an edge copy
+    in_edge_copy: Any = None  # whether the device reads the row from an edge copy
 
 
 class RowLocations:
@@ -84,20 +84,21 @@ class RowLocations:
             for number, (spec, method) in enumerate(zip(source.specs, plan.pull_methods, strict=True))
         ]
         self.edges = UnlockableEdges(engine.device)
-        self.boundaries: Any = np.empty(0, np.uint64)  # ends of page-locked ranges; no copy may cross them
+        # Addresses where page-locked ranges begin or end. No copy may cross such an address.
+        self.boundaries: Any = np.empty(0, np.uint64)
         self.mover: RowMover | None = None  # None until the whole source is page-locked
         self._locks = PageLockSet(process_page_locks(engine.device))
         self._resident: list[ResidentRows] = []
         self._stop = threading.Event()
         self._start_lock = threading.Lock()  # the first call of `start` acquires it and keeps it
-        self._publish_lock = threading.Lock()  # held while `extents` of a leaf is replaced
+        self._publish_lock = threading.Lock()  # a thread holds it while it replaces `extents` of a leaf
         self._thread = threading.Thread(target=self._locate_rows, name="forebay-lock", daemon=True)
 
     def start(self) -> None:
         """Start the background thread, unless it was started before.
 
-        Call this after the first fill is queued. Both the fill and the thread page-lock memory. The fill must come
-        first, because the consumer waits for it.
+        Call this method after the first fill is queued. Both the fill and the thread page-lock memory, one after the
+        other. The fill must be first, because the consumer waits for it.
         """
         if self._start_lock.acquire(blocking=False):
             self._thread.start()
@@ -130,7 +131,7 @@ class RowLocations:
 
     def close(self) -> None:
         """Release all memory and page-locks. All copies must be done."""
-        with ExitStack() as stack:  # runs all callbacks, the last one first, also after an error
+        with ExitStack() as stack:  # runs all callbacks, the last one first, even after an error
             stack.callback(self._locks.close)
             stack.callback(self.edges.close)
             stack.callback(self._resident.clear)
@@ -140,7 +141,7 @@ class RowLocations:
     def _locate_rows(self) -> None:
         """Page-lock the source, set the addresses of its rows, and upload the resident rows.
 
-        After an error, report the fallback.
+        If a step fails, report the fallback instead of the error.
         """
         self._engine.enter_worker_thread()
         try:
@@ -164,7 +165,7 @@ class RowLocations:
                 self._make_resident(mover, leaf)
 
     def _lock_pages(self) -> bool:
-        """Page-lock the source step by step. Return False if `stop` ended this early."""
+        """Page-lock the source step by step. Return False if `stop` was called meanwhile."""
         for leaf, extents in zip(self.leaves, self._extents, strict=True):
             for extent in extents:
                 start, stop = locked_span(extent, leaf.spec.nbytes)
@@ -177,7 +178,7 @@ class RowLocations:
     def _find_extents(self) -> None:
         """Set the host extents of every leaf.
 
-        For rows on array edges, these are the addresses of the edge copies.
+        The extents of rows on array edges have the addresses of the edge copies.
         """
         parts_by_leaf = [
             [part for extent in extents for part in self.edges.split(extent, leaf.spec.nbytes)]
@@ -199,7 +200,7 @@ class RowLocations:
         End early if `stop` is called, or if `begin_pass` notices that the array has changed.
         """
         sample = leaf.sample = ChangeSample(self._extents[leaf.number], leaf.spec.nbytes)
-        self.edges.refresh()  # after the sample, so that the sample notices every later change
+        self.edges.refresh()  # after the sample, so that the sample notices changes after this copy
 
         def publish(extents: RowExtents) -> None:
             with self._publish_lock:

@@ -1,6 +1,6 @@
-"""`RowPuller` fills slots with rows that the device pulls or that are resident.
+"""`RowPuller` fills slots with pulled rows and resident rows.
 
-A background thread page-locks the source (`row_locations.py`). Until that is done, the CPU stages the rows.
+A background thread page-locks the source (`row_locations.py`). Until the thread has done so, the CPU stages the rows.
 """
 
 import threading
@@ -46,7 +46,7 @@ class RowSet(Protocol):
         ...
 
     def device_computed_rows(self) -> ComputedRows | None:
-        """Return what the device needs to compute the row numbers, or None if it cannot."""
+        """Return what the device needs to compute the row numbers; None if it cannot."""
         ...
 
 
@@ -84,7 +84,7 @@ class RowPuller:
     def only_enqueues(self, memory: CudaMemory) -> bool:
         """Return whether a fill of this slot only queues kernels.
 
-        Such a fill allocates no memory, and stages no rows. It copies no rows by DMA.
+        Such a fill allocates no memory, stages no rows and copies no rows by DMA.
         """
         if self._locations.mover is None or memory.workspace is None or not self._narrowing.is_ready(memory):
             return False
@@ -92,17 +92,18 @@ class RowPuller:
         return all(leaf.method == "kernel" or leaf.resident_rows for leaf in leaves)
 
     def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> list[SkippedRow]:
-        """Queue the work that brings these rows into the slot. Return the unreadable rows, of which there are none.
+        """Queue the work that brings these rows into the slot.
 
-        The arrival event of the slot fires when the rows are in the slot.
+        Return an empty list, because no row in host memory is unreadable. The arrival event of the slot fires when the
+        rows are in the slot.
         """
         began = time.perf_counter()
         mover = self._locations.mover
         if mover is not None and not self._narrowing.allocate_buffers(memory, layout):
             mover = None
-        # A gather in device memory uses all memory bandwidth, and a DMA uses the whole link. Two such fills at a time
-        # would slow each other down, so they are serial. A kernel that reads over the link leaves the link idle while
-        # it sorts rows, so a second fill at the same time uses the link meanwhile.
+        # A gather in device memory uses all memory bandwidth, and a DMA uses the whole link to the host. Two such fills
+        # at a time would slow each other down, so one runs after the other. A fill with kernels that read host memory
+        # leaves the link idle while it sorts rows, so two of these fills run at a time.
         is_serial = mover is not None and (
             self.all_resident or any(_uses_dma(mover, leaf) for leaf in self._locations.leaves)
         )
@@ -118,9 +119,9 @@ class RowPuller:
         return []
 
     def close(self) -> None:
-        """Wait for queued fills, then release memory and page-locks. No fill may begin after this."""
+        """Wait for queued fills, then release memory and page-locks. No fill may follow."""
         self._locations.stop()
-        with ExitStack() as stack:  # runs all callbacks, the last one first, also after an error
+        with ExitStack() as stack:  # runs all callbacks, the last one first, even after an error
             stack.callback(self._locations.close)
             stack.callback(self._staged.close)
             stack.callback(self._order_tables.close)
@@ -144,7 +145,7 @@ class RowPuller:
         self._narrowing.queue_conversion(mover, memory, layout, rows.count, slot_destination)
 
     def _arrival_destination(self, memory: CudaMemory, layout: Layout, leaf: LeafLocation) -> Destination:
-        """Return the target of a pull: the slot, or the buffer of a narrowed leaf."""
+        """Return where pulled rows of a leaf arrive: the slot, or a narrowing buffer."""
         buffer = self._narrowing.arrival_destination(memory, layout, leaf.number, leaf.spec)
         return _slot_destination(memory, layout, leaf.number) if buffer is None else buffer
 
@@ -196,7 +197,7 @@ class RowPuller:
         """Return the workspace of a slot, allocated at first use."""
         if memory.workspace is None:
             rows = layout.batch_rows * layout.batches
-            # `UnlockableEdges` splits an extent into at most three. Resident rows are one more extent.
+            # `UnlockableEdges` splits an extent into at most three extents. Resident rows are one more extent.
             max_extents = [3 * len(extents) + 1 for extents in self._extents]
             pointer, owner = self._engine.allocate(KernelWorkspace.nbytes(rows, max_extents))
             memory.workspace = KernelWorkspace(

@@ -1,4 +1,4 @@
-"""Staging: the CPU gathers rows into page-locked buffers, which are copied to slots."""
+"""Staging: the CPU gathers rows into page-locked buffers, and the device copies them to slots."""
 
 import threading
 from collections import deque
@@ -18,7 +18,8 @@ from forebay.engines.cuda.memory import PageLockedMemory
 
 __all__ = ["StagedRows", "StagingBuffers"]
 
-STAGING_STEP_NBYTES = 8 << 20  # bytes per buffer, as in the plan; a buffer is larger only if a single row is larger
+# Bytes per buffer, the same number as in `pipeline/device_planner.py`. A buffer is larger only if one row is larger.
+STAGING_STEP_NBYTES = 8 << 20
 
 
 class StagedRows:
@@ -27,14 +28,14 @@ class StagedRows:
     def __init__(self, device: Device, source: Source, *, threads: int) -> None:
         self._source = source
         self._row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in source.specs)
-        # Two buffers per thread (and two for the consumer): the thread fills one while the device copies the other.
+        # Two buffers per thread, and two for the consumer: a thread fills one while the device copies the other one.
         nbytes = max(STAGING_STEP_NBYTES, self._row_nbytes)
         self._buffers = StagingBuffers(device, max_buffers=2 * threads + 2, nbytes=nbytes)
 
     def upload(
         self, stream: Stream, destinations: Sequence[Destination], output_specs: Sequence[ArraySpec], rows: Rows
     ) -> None:
-        """Gather the rows, and queue their upload in the framework's dtypes on the stream."""
+        """Gather rows on the CPU, and queue their upload in the framework's dtypes."""
         for start, part in split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
             buffer = self._buffers.take()
             try:
@@ -50,8 +51,8 @@ class StagedRows:
     ) -> list[SkippedRow]:
         """Gather rows of a source with one leaf, and queue one upload for each row.
 
-        Row `rows[i]` is uploaded to position `positions[i]` of the group. Return the rows that the source could not
-        read. Arbitrary values are uploaded for them.
+        Upload row `rows[i]` to position `positions[i]` of the group. For rows that the source cannot read, upload
+        arbitrary values. Return these unreadable rows.
         """
         failed: list[SkippedRow] = []
         pointers, row_nbytes = destination.addresses(positions).tolist(), destination.row_nbytes
@@ -88,8 +89,8 @@ class StagingBuffers:
     def take(self) -> tuple[PageLockedMemory, Event]:
         """Return a buffer to write to.
 
-        If no buffer is free, this allocates one, up to `max_buffers`. Otherwise it blocks until a buffer is free and
-        the last copy from it is done. Call `give_back` after the copy from the buffer is queued.
+        If no buffer is free, allocate a new one, up to `max_buffers`. Otherwise block until a buffer is free and the
+        last copy from this buffer is done. The caller queues a copy from the buffer, and then calls `give_back`.
         """
         with self._returned:
             if not self._free and len(self._allocated) < self._max_buffers:
@@ -108,14 +109,14 @@ class StagingBuffers:
         return buffer
 
     def give_back(self, buffer: tuple[PageLockedMemory, Event], stream: Stream) -> None:
-        """Return a buffer to the pool.
+        """Put a buffer back into the pool.
 
-        `stream` is the stream on which the copy from the buffer is queued.
+        `stream` is the stream on which the caller has queued the copies from the buffer.
         """
         try:
             with self._device:
                 buffer[1].record(stream)
-        finally:  # also after a device error; otherwise the next thread would wait forever
+        finally:  # even after a device error; otherwise a thread in `take` would wait forever
             self._put_back(buffer)
 
     def _put_back(self, buffer: tuple[PageLockedMemory, Event]) -> None:
@@ -132,7 +133,7 @@ class StagingBuffers:
 
 
 def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Array]:
-    """Return one array per leaf. The arrays follow each other in the buffer."""
+    """Return one array of `rows` rows per leaf, one after the other in the buffer."""
     views, offset = [], 0
     for spec in specs:
         views.append(np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=buffer, offset=offset))
@@ -143,7 +144,7 @@ def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Ar
 def _narrow_in_place(leaf: Array, spec: ArraySpec) -> Array:
     """Convert numbers to the framework's dtype in the same memory, if the dtypes differ.
 
-    Numbers that overflow become the same values as on the device, without a warning.
+    Return the leaf with this dtype. Numbers that overflow become the same values as on the device, without a warning.
     """
     if leaf.dtype == spec.dtype:
         return leaf
@@ -154,9 +155,9 @@ def _narrow_in_place(leaf: Array, spec: ArraySpec) -> Array:
 
 
 def _upload_leaf(stream: Stream, leaf: Array, destination: Destination, start: int) -> None:
-    """Queue the upload of rows that belong at position `start` of the group.
+    """Queue the upload of rows to the positions of the group from `start` on.
 
-    This is one copy, or one copy per batch if the destination has gaps between batches.
+    The upload is one copy, or one copy per batch if the destination has gaps between batches.
     """
     address, end, row_nbytes = address_of(leaf), start + len(leaf), destination.row_nbytes
     position = start
