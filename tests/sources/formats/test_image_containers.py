@@ -136,6 +136,16 @@ def test_the_identity_of_rows_depends_on_the_column(tmp_path):
     assert left != right
 
 
+def test_the_identity_of_rows_depends_on_the_images_that_class_names_keep(tmp_path):
+    data = [encode(image) for image in make_images(rows=4)]
+    table = pa.table({"image": data, "first": ["a", "b", "c", "c"], "last": ["c", "c", "a", "b"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    first, last = (
+        fb.from_images(tmp_path / "a.parquet", label=name, class_names=["a", "b"]).source for name in ("first", "last")
+    )
+    assert first.identify() != last.identify()
+
+
 def test_an_lmdb_file_with_images_and_labels_needs_the_beginning_of_the_keys(tmp_path):
     path, _ = write(tmp_path, "lmdb")
     message = r"has images, such as the value of b'image-000000000', and other values.*column='image-'"

@@ -191,7 +191,7 @@ class ContainedImages(ImageRows):
         return container.read(position)
 
     def identify(self) -> Any:
-        return stamp_files(self._paths), self._options.column
+        return stamp_files(self._paths), self._options.column, self._kept
 
     @property
     def held_nbytes(self) -> int:
