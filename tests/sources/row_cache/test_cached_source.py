@@ -48,6 +48,28 @@ class TestCompleteRowsInRam(SourceTests):
         return source, TREE
 
 
+class CountingKey:
+    def __init__(self):
+        self.checks = 0
+
+    def check_data(self):
+        pass
+
+    def check_functions(self):
+        self.checks += 1
+
+
+def test_a_full_cache_does_not_check_functions():
+    inner, key = ArraySource(TREE), CountingKey()
+    transform = RowTransform(tuple(inner.specs), inner.structure)
+    source = CachedSource(inner, RamRows(inner.specs, 40, None, 13), transform, used_rows=40, key=key)
+    out = [spec.empty(13) for spec in source.specs]
+    source.gather(slice(0, 13), out)
+    checks_before = key.checks
+    source.gather(slice(20, 33), out)
+    assert (checks_before, key.checks) == (1, 1)
+
+
 def test_the_memory_of_chosen_rows_does_not_grow_with_the_source():
     chosen = np.array([5, 7, 10**12])
     store = RamRows((ArraySpec((), "int64"),), 10**13, chosen, 2)

@@ -220,6 +220,8 @@ class CachedSource(AbstractSource):
 
     def _put(self, numbers: Array, leaves: Sequence[Array]) -> None:
         """Store rows. Sometimes check first that no function has changed since `cache()`."""
+        if self._store.count >= self._store.capacity:  # no row may be stored, so do not spend time on a check
+            return
         started_at, is_last = time.monotonic(), self._store.count + len(numbers) >= self._store.capacity
         if self._key is not None and (is_last or started_at >= self._next_function_check):
             self._key.check_functions()
