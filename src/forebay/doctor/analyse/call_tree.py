@@ -61,7 +61,7 @@ def callees_of(frames: Sequence[StackFrame], start: int) -> frozenset[int]:
 
 
 def line_of(frames: Sequence[StackFrame], index: int) -> int:
-    """Return the innermost line of user code in the stack that ends with a frame.
+    """Return the innermost line of user code in the stack of frame `index`.
 
     The line is an index into `Capture.lines`; -1 if there is none.
     """

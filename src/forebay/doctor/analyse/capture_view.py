@@ -149,7 +149,7 @@ class CaptureView:
     def unprofiled_seconds(self) -> tuple[float, ...]:
         """The seconds of each unprofiled step; empty if there are fewer than MIN_UNPROFILED.
 
-        The tuple is also empty if `steps.find_steps` returned the steps of another loop than that of the unprofiled
+        The tuple is also empty if `steps.find_steps` found the steps of a different loop than that of the unprofiled
         steps.
         """
         window = self.capture.window
@@ -161,7 +161,7 @@ class CaptureView:
     def step_weights(self) -> Any:
         """The weight of each profiled step in a typical step (see `typical_step`).
 
-        An array with the sum 1; an empty tuple without steps.
+        This is an array with the sum 1, or an empty tuple without steps.
         """
         return step_weights(self.steps, self.capture.events, by_length=self.uses_mean) if self.steps else ()
 
@@ -170,7 +170,8 @@ class CaptureView:
         """The parts of a step on the loop's thread, in seconds.
 
         The profiled steps determine their shares, and the parts add up to `step_seconds`. With device records, these
-        are the parts of the mean profiled step instead, because `step_parts` then divides `step_seconds` better.
+        are the parts of the mean profiled step instead, because `step_parts` can divide `step_seconds` by these
+        records.
         """
         if self.steps is None:
             return {}

@@ -18,9 +18,9 @@ def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
     """Return the seconds per step that events cost.
 
     The result is the share of the events in a profiled step, times the unprofiled step time. This assumes that
-    profiling lengthens events and steps by the same factor. `_share_with_rare_events` also counts events that only a
-    few long steps have. Without device records, the share in a typical step counts if it is larger, as in
-    `CaptureView.host_parts`.
+    profiling lengthens events and steps by the same factor. The share includes events that only a few long steps have
+    (see `_share_with_rare_events`). Without device records, it is at least the share of the events in a typical step,
+    as in `CaptureView.host_parts`.
     """
     if not view.steps or not view.step_seconds:
         return 0.0

@@ -73,11 +73,11 @@ class CrossingTotal:
     is_implied: bool
     count: int
     nbytes: int
-    seconds: float | None  # of the crossings with a known duration; None if there are none
+    seconds: float | None  # sum of the known durations; None if no duration is known
 
 
 def crossings_of(view: CaptureView) -> list[Crossing]:
-    """Return the crossings outside of the loop in order of time; all without a loop."""
+    """Return the crossings in order of time, without those of the loop's steps."""
     events = [event for event in view.capture.events if _is_crossing(event)]
     if view.steps is not None:
         events = list(_events_outside_loop(view, view.steps, events))
@@ -175,7 +175,7 @@ def _make_crossing(view: CaptureView, event: LedgerEvent, zero: int) -> Crossing
 
 
 _KINDS = {TO_DEVICE: EventKind.UPLOAD, TO_HOST: EventKind.DOWNLOAD}  # direction of a moved model -> kind of crossing
-_DIRECTIONS = {  # whether the source is a device, and whether the target is one
+_DIRECTIONS = {  # (whether the source is a device, whether the target is a device) -> direction
     (False, False): WITHIN_HOST,
     (False, True): TO_DEVICE,
     (True, False): TO_HOST,

@@ -33,7 +33,7 @@ def mask_kernels_named(device_view: DeviceView, matches: Callable[[str], object]
 def seconds_per_step(device_view: DeviceView, times: Intervals) -> float:
     """Return the total length of the intervals in seconds, per step that the device executed.
 
-    If the loop ran ahead, the device executed fewer steps than the recorded ones.
+    If the loop ran ahead, the device executed fewer steps than CUPTI recorded.
     """
     return times.length / 1e9 / device_view.steps_done
 

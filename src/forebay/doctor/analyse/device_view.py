@@ -110,7 +110,7 @@ class DeviceView:
 
     @cached_property
     def call_starts(self) -> Any:
-        """When the call of each operation started, or the operation itself without a call."""
+        """The start of each operation's call, or of the operation if no call was recorded."""
         operation_starts = self.operations["start"].astype(np.int64)
         call_starts = self.calls["start"].astype(np.int64)
         if not len(call_starts):

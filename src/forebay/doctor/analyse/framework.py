@@ -91,8 +91,8 @@ def feed_framework(view: CaptureView, api: str) -> str:
 def array_framework(view: CaptureView, api: str) -> str:
     """Return the framework whose arrays a call uses.
 
-    For Keras, which has no arrays of its own, return its backend. Captures of 0.1 do not name the backend. For them,
-    return the first loaded framework.
+    For Keras, which has no arrays of its own, return its backend. Captures of Forebay 0.1 do not name the backend. For
+    them, return the first loaded framework.
     """
     framework = framework_of(view, api)
     if framework != "keras":

@@ -36,7 +36,7 @@ _CLOCK_LIMITS = {
 class Gauges:
     """NVML's readings of one GPU during the loop.
 
-    Fields without a comment are means. A field is None if NVML does not report its value. The fields `most_*` and
+    Numbers without a comment are means. A field is None if NVML does not report its value. The fields `most_*` and
     `total_nbytes` are limits of the hardware or its settings, not readings. The names of the fields are also keys of
     the JSON report.
     """

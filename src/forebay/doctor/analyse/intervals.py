@@ -35,7 +35,7 @@ class Intervals:
         return np.maximum(0, self._length_until(ends) - self._length_until(starts))
 
     def contains(self, times: Any) -> Any:
-        """Return a mask of the times inside an interval. Its end is outside."""
+        """Return a mask of the times inside an interval. Ends of intervals are outside."""
         times = np.asarray(times, np.int64)
         index = np.searchsorted(self.starts, times, "right") - 1
         return (index >= 0) & (times < self.ends[index]) if len(self) else np.zeros(len(times), bool)

@@ -86,10 +86,10 @@ def _converted(node: ast.expr) -> ast.expr | None:
 
 
 def step_loop(code: ScriptCode, node: ast.AST) -> ast.For | ast.While | None:
-    """Return the innermost loop around a node, also if it calls the node's function.
+    """Return the innermost loop around a node, or the only loop that calls its function.
 
-    If the node's function has no loop around the node, return the only loop that calls this function. Return None if
-    no loop calls the function, or if several loops do.
+    The second loop counts if the function of the node has no loop around the node. Return None if no loop calls the
+    function, or if several loops do.
     """
     loops = code.loops_around(node)
     function = code.function_around(node)

@@ -1,4 +1,4 @@
-"""The phases of a training step on the CPU (forward, backward, optimizer), from samples.
+"""The phases of a training step on the CPU (forward, backward, optimizer), from host samples.
 
 On the CPU, frameworks compute inside their calls, and the hooks record few of these calls. So most of the step is time
 outside of recorded calls. The functions of the host samples show how this time divides into phases. With device

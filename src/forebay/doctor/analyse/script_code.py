@@ -1,4 +1,4 @@
-"""The parsed excerpt of a script: its statements, loops, functions and names, and edits."""
+"""The parsed excerpt of a script: its statements, loops, functions, names, and changes of them."""
 
 import ast
 import re
@@ -81,7 +81,7 @@ class ScriptCode:
         return self._rewrite((node.lineno, node.col_offset), end, patches)
 
     def rewrite_header(self, statement: ast.stmt, *patches: Patch) -> str | None:
-        """Return the changed header of a compound statement; None with a body on its line."""
+        """Return the changed header of a compound statement; None if its body follows inline."""
         body: list[ast.stmt] = getattr(statement, "body", [])
         if not body or body[0].lineno == statement.lineno:
             return None
@@ -115,11 +115,11 @@ class ScriptCode:
             return patches
         end = self._end(call) - 1
         ends = [*map(self._end, call.args), *map(self._end, call.keywords)]
-        rest = re.sub(rb"#.*", b"", self._source[max(ends, default=end) : end])  # the last argument may have a comma
+        rest = re.sub(rb"#.*", b"", self._source[max(ends, default=end) : end])  # may be a comma after the arguments
         return [*patches, Patch(end, end, f"{', ' if ends and b',' not in rest else ''}{new}")]
 
     def remove_keyword(self, call: ast.Call, name: str) -> Patch | None:
-        """Return the change that removes a keyword argument and one comma, if present."""
+        """Return the change that removes a keyword argument and one comma, or None."""
         arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
         for index, argument in enumerate(arguments):
             if isinstance(argument, ast.keyword) and argument.arg == name:
@@ -132,7 +132,7 @@ class ScriptCode:
         return None
 
     def replace_in_lines(self, statement: ast.stmt, text: str) -> str | None:
-        """Return the lines of a statement with `text` instead; None without other code on them."""
+        """Replace a statement by `text` in lines with other code; None without other code."""
         first, last = statement.lineno, statement.end_lineno or statement.lineno
         before = self._lines[first - 1][: statement.col_offset].decode().lstrip()
         after = self._lines[last - 1][statement.end_col_offset :].decode().rstrip()

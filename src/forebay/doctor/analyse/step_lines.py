@@ -34,7 +34,7 @@ class StepLines:
     """The seconds of a step by line. All seconds together are the step time."""
 
     lines: tuple[HostLine, ...]  # longest first; their `functions` are recorded calls and sampled functions
-    other_seconds: float  # sampled time that does not count for its line (see `trusted_share`)
+    other_seconds: float  # sampled time that lines do not get because they have few samples (see `trusted_share`)
     unknown_seconds: float  # time of calls and samples without a line
 
 

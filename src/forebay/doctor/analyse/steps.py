@@ -27,8 +27,8 @@ MIN_STEPS = 3  # a loop has at least this many steps
 MIN_OPS_EVENTS = 20  # OPS events of one line; fewer may come from one long call, such as building a model
 LONG_STEP_FACTOR = 3  # times the median step; a step above this limit, such as the end of an epoch, is a long step
 MAX_LONG_SHARE = 0.1  # share of the steps; if more steps are long, they are usual for this loop and are not left out
-MIN_SEQUENCE_SHARE = 0.2  # share of the steps; a sequence between two long steps must be this long to be used alone
-BURST_SHARE = 0.2  # share of the time of all steps; long waits for input that take more are usual for this loop
+MIN_SEQUENCE_SHARE = 0.2  # share of the steps that a sequence between two long steps must have to replace all steps
+BURST_SHARE = 0.2  # share of the time of all steps; long waits for input that take less are disturbances
 MIN_BURSTS = 3  # per capture; fewer bursts, of steps or of batches that arrive together, may be a coincidence
 MIN_STEPS_OF_BURST = 3  # mean number of steps in a burst
 MIN_SHARE_BETWEEN_BURSTS = 0.5  # share of the window; with less time between bursts, another loop is not searched
@@ -37,7 +37,7 @@ MIN_LOOP_STEPS = 10  # steps of the other loop in the window
 # A burst of transfers is a sequence of transfers in direct succession, such as the transfers of a list of arrays. A
 # transfer of a burst does not end a step.
 MAX_BURST_NS = 50_000_000  # nanoseconds that a burst of up to FEW_TRANSFERS transfers of one line may take
-FEW_TRANSFERS = 30  # per line; for a longer burst, MAX_BURST_GAP_NS decides, or MAX_CUPY_BURST_NS for CuPy
+FEW_TRANSFERS = 30  # per line; MAX_BURST_GAP_NS defines longer bursts, and MAX_CUPY_BURST_NS those of CuPy
 # Largest median time in nanoseconds between two transfers of a longer burst. A loop that only converts rows takes 20 to
 # 30 us between two conversions on two cores, most of it in the hook. A longer time may be the computation of a step.
 MAX_BURST_GAP_NS = 100_000
@@ -50,7 +50,7 @@ CROSSING_KINDS = frozenset({EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE
 # Part of a step -> kinds of events. If events of several parts overlap, their common time counts for the first part.
 PARTS: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
-    # Steps after the warm-up usually do not build an object for the first time.
+    # An object that a step after the warm-up builds was usually built before, hence "again".
     "building again": frozenset({EventKind.BUILD}),
     "waiting for input": frozenset({EventKind.INPUT}),
     "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),  # moves in any direction count here
@@ -182,8 +182,8 @@ def _usual_nanoseconds(events: Sequence[LedgerEvent]) -> float:
 def _has_burst_as_anchor(window: Window, burst_lines: set[int]) -> bool:
     """Whether the anchor of the window is a transfer of a burst.
 
-    This happens if the script ended before the step detector could reject the anchor. So the window has no unprofiled
-    steps.
+    This happens if the script ended before `capture.step_detector` could reject the anchor. In this case, the window
+    has no unprofiled steps.
     """
     kind, _, line = window.anchor or ("", "", -1)
     return not window.untraced and kind in CROSSING_KINDS and line in burst_lines
@@ -192,7 +192,7 @@ def _has_burst_as_anchor(window: Window, burst_lines: set[int]) -> bool:
 def _find_burst_lines(events: Iterable[LedgerEvent], *, hides_operations: bool) -> set[int]:
     """Return the lines whose transfers and waits form at most MIN_STEPS bursts.
 
-    With `hides_operations`, the script uses a framework whose operations the hooks do not record.
+    `hides_operations` tells that the script uses a framework whose operations the hooks do not record.
     """
     bursts: dict[int, list[_Burst]] = {}  # by line
     for successive in _successive_transfers(events):
@@ -281,8 +281,8 @@ def _make_steps(
 ) -> Steps | None:
     """Return the longest sequence of steps between these marks without a long step.
 
-    The steps are on the thread of the last mark. Return None if there are too few. A wait for the device does not make
-    a step long, because the loop may wait only in some steps, for the work of all steps.
+    The steps are on the thread of the last mark. Return None if this thread has too few steps. A wait for the device
+    does not make a step long, because the loop may wait only in some steps, for the work of all steps.
     """
     thread = marks[-1].thread if marks else 0
     edges = [mark.end for mark in marks if mark.thread == thread]

@@ -16,7 +16,7 @@ __all__ = ["share_of_steps", "split_each_step", "split_step", "split_typical_ste
 
 
 def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:
-    """Return the seconds of each part of the mean step. Together they are its time."""
+    """Return the seconds of each part of the mean step. Their sum is its time."""
     return {part: float(seconds.mean()) for part, seconds in split_each_step(steps, events).items()}
 
 
@@ -42,7 +42,7 @@ def split_each_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, An
 
 
 def step_weights(steps: Steps, events: Iterable[LedgerEvent], *, by_length: bool) -> Any:
-    """Return the weight of each step in a typical step. Their sum is 1.
+    """Return the weights of the steps in a typical step. Their sum is 1.
 
     All steps have the same weight, so that a few long steps do not decide the shares. With `by_length`, weights are in
     proportion to the lengths of the steps. Steps with a compilation get the weight 0 if they are at most MAX_LONG_SHARE
