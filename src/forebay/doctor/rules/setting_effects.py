@@ -14,9 +14,9 @@ class Effect:
     """The effect of a setting that a call switches on."""
 
     name: str  # as the user writes it
-    verb: str  # what it does in every step
+    verb: str  # what the setting does in every step
     code: str  # code that switches it off
-    needs_gpu: bool = False  # it does nothing without a GPU
+    needs_gpu: bool = False  # whether it has no effect without a GPU
 
 
 EFFECTS: dict[str, Effect] = {
@@ -139,9 +139,9 @@ EFFECTS: dict[str, Effect] = {
 class VariableEffect:
     """The effect of an environment variable."""
 
-    is_on: Callable[[str, Mapping[str, str]], bool]  # (its value, all recorded variables)
-    verb: str  # what it does in every step
-    needs: str = ""  # the framework without which it does nothing; "gpu": a GPU
+    is_on: Callable[[str, Mapping[str, str]], bool]  # gets the value of the variable, and all recorded variables
+    verb: str  # what the variable does in every step
+    needs: str = ""  # the framework without which it has no effect, or "gpu" for a GPU
 
 
 def _is_flag(value: str, _: Mapping[str, str]) -> bool:
@@ -153,7 +153,7 @@ def _is_level(value: str, _: Mapping[str, str]) -> bool:
 
 
 def _logs_collectives(value: str, variables: Mapping[str, str]) -> bool:
-    """Whether NCCL logs every collective; INFO alone logs only the start."""
+    """Whether NCCL logs every collective. With INFO alone, it logs only its start."""
     subsystems = variables.get("NCCL_DEBUG_SUBSYS", "").upper().split(",")
     return value.upper() == "TRACE" or (value.upper() == "INFO" and not {"COLL", "ALL"}.isdisjoint(subsystems))
 

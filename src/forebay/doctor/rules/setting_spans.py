@@ -1,4 +1,4 @@
-"""The debug settings that were on in the profiled steps, and the lines that switched them on."""
+"""The debug settings that were on in the profiled steps, with their lines."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from forebay.doctor.rules.loop_edits import disable_setting
 
 __all__ = ["SettingSpan", "find_span", "switch_off"]
 
-MIN_STEPS_SHARE = 0.5  # of the profiled steps; a setting that was on in fewer steps is not reported
+MIN_STEPS_SHARE = 0.5  # share of the profiled steps; a setting that was on in fewer steps does not matter
 _TRUE = re.compile(r"\bTrue\b")
 
 
@@ -20,11 +20,11 @@ class SettingSpan:
     """How long a setting was on."""
 
     line: Line | None  # the line that switched it on; None if it was on before the script, or if the line is unknown
-    share: float  # of the profiled steps
+    share: float  # share of the profiled steps in which it was on
 
 
 def find_span(view: CaptureView, setting: str) -> SettingSpan | None:
-    """Return the span of a setting; None if it was on in less than MIN_STEPS_SHARE of the profiled steps."""
+    """Return how long a setting was on; None if less than MIN_STEPS_SHARE."""
     events = [event for event in view.events_of(EventKind.SETTING) if event.api == setting]
     if not events or view.steps is None:
         return None
@@ -39,7 +39,11 @@ def _length(event: LedgerEvent) -> int:
 
 
 def switch_off(view: CaptureView, line: Line | None, setting: str, code: str) -> str:
-    """Return the line with False instead of True, or a request to remove it; `code` if neither fits the line."""
+    """Return code that switches a setting off on its line.
+
+    This is the line with False instead of True, or a comment that asks to remove the line. If the line does not show
+    the setting, return `code`.
+    """
     name = setting.rpartition(".")[2]
     fitted = fit_line(view, line, lambda script, number: disable_setting(script, number, name))
     text = line.text if line is not None else ""

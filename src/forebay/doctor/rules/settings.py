@@ -1,8 +1,8 @@
-"""The rule for debug settings that were left on, and for compiled functions that call back to Python.
+"""The rule for debug settings that are on, and for callbacks from compiled functions.
 
 A capture shows the time of callbacks, of stacks that anomaly mode stores, and of operations that should be compiled.
-The cost of other settings is part of the operations that they slow down. The rule reports them without a time, and
-`--verify` measures it in a second run.
+The time of other settings is part of the operations that they slow down. The rule reports these settings without a
+time, which `--verify` measures in a second run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,18 +30,18 @@ __all__ = ["MEASURE_HINT", "NOT_EMULATED", "RULE", "examine", "find_setting", "r
 RULE = "settings"
 # Settings that `--verify` cannot switch off in a second run.
 NOT_EMULATED = (DebugSetting.DATA_PARALLEL, DebugSetting.TRACE, DebugSetting.PROFILE)
-MIN_VISIBLE_SHARE = 0.05  # of a step, for the time of callbacks and of anomaly mode
+MIN_VISIBLE_SHARE = 0.05  # share of a step; the rule reports no shorter time of callbacks and of anomaly mode
 # Anomaly mode, measured on two cores with 25 layers and 32 or 512 rows (CPU time, 2026-11-18): it took 4.3 to 4.7 ms of
 # a forward pass, of which samples showed 70% as formatting of stacks. Checks took 38 to 52% of a backward pass.
-MAX_STACKS_FACTOR = 1.5  # of the sampled time of formatting
-MAX_CHECKED_SHARE = 0.55  # of the backward pass
+MAX_STACKS_FACTOR = 1.5  # most time of storing stacks, as a multiple of the sampled time of formatting them
+MAX_CHECKED_SHARE = 0.55  # share of the backward pass that checks take at most
 _NOT_MEASURED = "The recorded steps do not show what this costs. Run with --verify to measure it."
 MEASURE_HINT = "; run with --verify to measure what this saves"  # at the end of the title of a cure
 _NO_BASIS = "the recorded steps do not show what this cure saves"
 _NOT_EMULATED = "The recorded steps do not show what this costs. Change it and compare the step times."
 # Kinds of actions in which the host waits for compiled functions, and so for their callbacks.
 _WAITING_KINDS = ("run", "download", "sync")
-_DEBUG_CALLBACKS = "jax.debug."  # start of their API names
+_DEBUG_CALLBACKS = "jax.debug."  # start of the API names of callbacks that only debug
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per setting that was on, and one per callback that takes much time."""
+    """Yield one finding per setting that was on, and one per slow callback."""
     yield from (active.finding for active in _active_settings(view))
 
 
@@ -116,7 +116,10 @@ def _stored_stack_seconds(view: CaptureView) -> float:
 
 
 def _most_anomaly_seconds(view: CaptureView, formatting_seconds: float) -> float:
-    """Return the most seconds per step that anomaly mode may take, if it takes this time to format stacks."""
+    """Return the most seconds per step that anomaly mode may take.
+
+    It formats stacks for `formatting_seconds` of them.
+    """
     parts = parts_of_step(view)
     total = sum(parts.values())
     scale = view.step_seconds / total if total else 0.0
@@ -147,9 +150,9 @@ def _variable_finding(name: str) -> Finding:
 
 
 def _is_callback(view: CaptureView, site: CallSite) -> bool:
-    """Whether compiled code calls Python on this site, and either debugs or takes much of a step.
+    """Whether compiled code calls Python at a call site, to debug or for long.
 
-    Functions of tf.data are PREPARE events too. So PREPARE events count only if the loop takes no batches.
+    Calls of functions in tf.data are PREPARE events too, so these events count only if the loop takes no batches.
     """
     if _callback_seconds(view, site) < MIN_VISIBLE_SHARE * view.step_seconds:
         return site.api.startswith(_DEBUG_CALLBACKS)
@@ -179,6 +182,6 @@ def _callback_finding(view: CaptureView, site: CallSite) -> Finding:
 
 
 def _callback_seconds(view: CaptureView, site: CallSite) -> float:
-    """Return the seconds per step of callbacks on any thread, scaled from the profiled to the unprofiled steps."""
+    """Return the seconds that callbacks on any thread take in an unprofiled step."""
     profiled_seconds = max(view.profiled_seconds, view.step_seconds)
     return view.step_seconds * min(1.0, site.seconds / profiled_seconds) if profiled_seconds else 0.0

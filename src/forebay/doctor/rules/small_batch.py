@@ -20,7 +20,7 @@ __all__ = ["examine"]
 
 MAX_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
 FEW_ROWS = 8  # per batch, at most
-MIN_REPORTED_SHARE = 0.6  # of a step; fixed costs with a smaller share are not reported
+MIN_REPORTED_SHARE = 0.6  # share of a step; the rule does not report smaller fixed costs
 MAX_STEP_SECONDS = 5e-3  # if even the shortest step takes longer, computation takes most of it
 GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 
@@ -80,10 +80,7 @@ def _shortest_step(view: CaptureView) -> float:
 
 
 def _compiled_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in compiled calls.
-
-    With few rows, most of this time is call overhead.
-    """
+    """Return the seconds per step in compiled calls, mostly call overhead with few rows."""
     return cost_of(view, [event for site in view.sites_of(EventKind.RUN) for event in site.events])
 
 

@@ -1,4 +1,7 @@
-"""Edits that run a statement of the loop less often, with a counter that exists or that they introduce."""
+"""Edits that run statements of a loop less often.
+
+They use the counter of the loop if there is one, else a new counter.
+"""
 
 import ast
 from collections.abc import Collection, Iterable, Sequence
@@ -11,17 +14,17 @@ __all__ = ["every_nth_call", "every_nth_step", "every_nth_steps", "without_count
 
 
 def without_counter(text: str, steps: int) -> str:
-    """Return code that runs `text` in every `steps`-th step, for a loop that the capture does not show."""
+    """Return example code that runs `text` in every `steps`-th step of some loop."""
     return f"step = 0   # before the loop\nstep += 1   # in the loop\nif step % {steps} == 0:\n    {text}"
 
 
 def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int) -> list[Edit]:
     """Return the edits that run the statements of several lines only in every `steps`-th step.
 
-    Empty if the edit of one of them does not apply.
+    The list is empty if a statement is in no loop, or if the script may use its result.
     """
     statements = {code.statement_at(number) for number in numbers}
-    if not statements or not all(_fits(code, statement) for statement in statements):
+    if not statements or not all(_can_skip(code, statement) for statement in statements):
         return []
     counters: dict[ast.stmt, list[str]] = {}  # the outermost loop -> its new counters
     edits: list[Edit] = []
@@ -31,40 +34,41 @@ def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int) -> lis
         if counter is None:
             taken = counters.setdefault(loops[-1], [])
             taken.append(_new_counter(code, "step", [name for names in counters.values() for name in names]))
-            edits.append(_counted(code, block, steps, taken[-1]))
+            edits.append(_run_every_nth(code, block, steps, taken[-1]))
             continue
         name, header = counter
-        edits.append(_instead(block, f"if {name} % {steps} == 0:\n{_indented(code, block)}"))
+        edits.append(_replace_block(block, f"if {name} % {steps} == 0:\n{_indented(code, block)}"))
         edits += [Edit.header(code, loops[0], header)] if header is not None else []
     before = [Edit.before(loop, *(f"{name} = 0" for name in names)) for loop, names in counters.items()]
     return list(dict.fromkeys([*before, *edits]))  # two statements of one loop need its new header once
 
 
 def every_nth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit]:
-    """Return the edits that run a statement only in every `steps`-th step; empty if they do not apply."""
+    """Return the edits that run a statement in every `steps`-th step, or none."""
     return every_nth_steps(code, [number], steps)
 
 
 def every_nth_call(code: ScriptCode, number: int, calls: int) -> list[Edit]:
-    """Return the edits that skip all but every `calls`-th execution of a statement; empty if they do not apply.
+    """Return the edits that skip all but every `calls`-th execution of a statement.
 
-    This fits calls, and assignments that run only in some steps, if the script never reads what they assign.
+    The list is empty unless the statement is a call in a loop, or an assignment that runs only in some steps and whose
+    names the script never reads.
     """
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
     if statement is None or not loops or not (_is_call(statement) or _is_unread(code, statement, loops[0])):
         return []
     name = _new_counter(code, "calls", ())
-    return [Edit.before(loops[-1], f"{name} = 0"), _counted(code, [statement], calls, name)]
+    return [Edit.before(loops[-1], f"{name} = 0"), _run_every_nth(code, [statement], calls, name)]
 
 
-def _fits(code: ScriptCode, statement: ast.stmt | None) -> bool:
+def _can_skip(code: ScriptCode, statement: ast.stmt | None) -> bool:
     """Whether a statement is in a loop, and no later statement needs its result."""
     return statement is not None and _is_call(statement) and bool(code.loops_around(statement))
 
 
 def _blocks(code: ScriptCode, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
-    """Group statements that directly follow each other, each on its own lines."""
+    """Return groups of statements that directly follow each other on lines of their own."""
     blocks: list[list[ast.stmt]] = []
     for statement in statements:
         is_alone = code.replace_in_lines(statement, "") is None
@@ -76,7 +80,7 @@ def _blocks(code: ScriptCode, statements: Sequence[ast.stmt]) -> list[list[ast.s
 
 
 def _next_statement(code: ScriptCode, statement: ast.stmt) -> ast.stmt | None:
-    """Return the statement after another one in the same block, if that is alone on its lines."""
+    """Return the next statement of the same block; None if `statement` shares its lines."""
     for name in ("body", "orelse", "finalbody"):
         block: list[ast.stmt] = getattr(code.parents.get(statement), name, [])
         if statement in block[:-1] and code.replace_in_lines(statement, "") is None:
@@ -84,17 +88,18 @@ def _next_statement(code: ScriptCode, statement: ast.stmt) -> ast.stmt | None:
     return None
 
 
-def _counted(code: ScriptCode, block: Sequence[ast.stmt], calls: int, name: str) -> Edit:
-    """Return the edit that counts the executions of a block with a counter, and skips most of them."""
-    return _instead(block, f"{name} += 1\nif {name} % {calls} == 0:\n{_indented(code, block)}")
+def _run_every_nth(code: ScriptCode, block: Sequence[ast.stmt], calls: int, name: str) -> Edit:
+    """Return the edit that runs a block only in every `calls`-th execution, by a counter."""
+    return _replace_block(block, f"{name} += 1\nif {name} % {calls} == 0:\n{_indented(code, block)}")
 
 
 def _new_counter(code: ScriptCode, name: str, taken: Collection[str]) -> str:
+    """Return a name that is not in use: `name` itself, or with a number."""
     names = [name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))]
     return next((each for each in names if each not in taken and each not in code.all_names), code.new_name(names[-1]))
 
 
-def _instead(block: Sequence[ast.stmt], text: str) -> Edit:
+def _replace_block(block: Sequence[ast.stmt], text: str) -> Edit:
     """Return the edit that replaces consecutive statements."""
     if len(block) == 1:
         return Edit.instead(block[0], text)
@@ -106,19 +111,19 @@ def _indented(code: ScriptCode, block: Sequence[ast.stmt]) -> str:
 
 
 def _is_call(statement: ast.stmt) -> bool:
-    """Whether a statement is an expression, such as a call, so that no later statement needs its result."""
+    """Whether a statement is an expression, whose result no other statement can use."""
     return isinstance(statement, ast.Expr)
 
 
 def _is_unread(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:
-    """Whether a condition decides if an assignment runs, and the script never reads what it assigns."""
+    """Whether a statement is a conditional assignment of names that the script never reads."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
         return False
     return _is_conditional(code, statement, loop) and not stored_names(statement) & loaded_names(code.tree)
 
 
 def _is_conditional(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:
-    """Whether a condition inside the loop decides if the statement runs."""
+    """Whether an `if` inside the loop decides whether a statement runs."""
     for parent in code.ancestors(statement):
         if parent is loop:
             return False

@@ -17,12 +17,15 @@ __all__ = ["examine", "recognises"]
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop synchronises at this site. A wait for a place in the queue of JAX cannot be left out."""
+    """Whether the loop synchronises at a call site.
+
+    A wait for a free place in the queue of JAX does not count, because the script cannot avoid it.
+    """
     return site.in_loop and site.api != QUEUE_WAIT
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("sync"):
         cost = cost_of(view, site.events)
         statement = source_text(site.line, f"{site.api}()")

@@ -1,6 +1,6 @@
 """The rule for slow matrix products: float64, float32 without TF32, or unaligned sizes.
 
-The rule finds such products by the names of their kernels. It does not report kernels whose names show no dtype, as in
+The rule finds such products by the names of their kernels. It misses kernels whose names show no dtype, as those of
 newer libraries. For comparison: the torch profiler warns if a script uses no tensor cores, and XProf warns if less than
 10 % of the computation is in 16 bits.
 """
@@ -27,21 +27,21 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MIN_REPORTED_SHARE = 0.1  # of a step
-MIN_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
+MIN_REPORTED_SHARE = 0.1  # share of a step that such products take
+MIN_COMPUTING_SHARE = 0.7  # share of the step; if the device computes less, the step waits for something else
 LONG_KERNEL_SECONDS = 100e-6  # computation, not memory, limits a kernel this long
 
 
 @dataclass(frozen=True, slots=True)
 class SlowProducts:
-    """A kind of matrix product, and its cure."""
+    """A kind of slow matrix product, and its cure."""
 
     name: str
-    pattern: re.Pattern[str]  # of kernel names
+    pattern: re.Pattern[str]  # matches the names of its kernels
     least_saved_share: float  # share of the products' time that the cure saves at least, if kernels are long
     most_saved_share: float  # share of the products' time that the cure saves at most
     cure: str  # title of the cure
-    code: dict[str, str]  # by framework
+    code: dict[str, str]  # framework -> code of the cure
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _without_settings_in_place(view: CaptureView, device_view: DeviceView, slow: SlowProducts) -> SlowProducts | None:
-    """Return the products with a cure that is not in place; None if there is none.
+    """Return the products with a cure that the script does not use yet, else None.
 
     With TF32 and autocast in PyTorch, the script computes the remaining products in float32 on purpose.
     """

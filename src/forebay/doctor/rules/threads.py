@@ -14,18 +14,18 @@ from forebay.doctor.rules.precedence import RuleView
 
 __all__ = ["examine", "recognises"]
 
-MANY_THREADS_PER_CORE = 2  # the rule reports this many or more
+MANY_THREADS_PER_CORE = 2  # threads of all workers per core; the rule does not report fewer
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # environment variables: the number of threads per worker
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether too many threads explain the time of the site."""
+    """Whether too many threads explain the wait at a call site."""
     waits = cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
     return waits and _count_threads(view, site) >= MANY_THREADS_PER_CORE * count_cores(view)
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per harmful setting."""
+    """Yield one finding per call site with too many threads, and one for blocking launches."""
     if not view.step_seconds:
         return
     for site in view.sites_for("threads", EventKind.INPUT):
@@ -47,7 +47,7 @@ def _count_threads(view: CaptureView, site: CallSite) -> int:
 
 
 def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
-    """Build the finding for many more threads than cores."""
+    """Build the finding for workers with many more threads than cores."""
     wait, threads, cores = cost_of(view, site.events), _count_threads(view, site), count_cores(view)
     workers = count_workers(site)
     return Finding(

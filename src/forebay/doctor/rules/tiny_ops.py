@@ -15,16 +15,16 @@ from forebay.doctor.rules.precedence import RuleView
 
 __all__ = ["examine", "recognises"]
 
-# Without compiled calls in the loop, at least this share of all operations must be tiny operations of one line. If not,
-# `eager` may report them.
+# In a loop without compiled calls, at least this share of all operations must be tiny operations of one line. If the
+# share is smaller, the rule `eager` may report the operations.
 MIN_SHARE = 0.5
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether one line starts many tiny operations.
 
-    The rule excludes lines that end a step, because `fit` and optimizers run their own loops. It also excludes scripts
-    that transform functions with JAX, for example to compute gradients.
+    A line that ends a step does not count, because `fit` and optimizers run their own loops. A script that transforms
+    functions with JAX, for example by `jax.grad`, does not count either.
     """
     if any(step.line == site.line for step in view.sites_of(EventKind.STEP)) or any(view.sites_of(EventKind.TRANSFORM)):
         return False
@@ -35,7 +35,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("tiny_ops"):
         tiny, count = operations_per_step(site, "tiny"), operations_per_step(site)
         least, most = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling_seconds(view, [site]))
@@ -70,7 +70,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _compile_code(view: CaptureView, site: CallSite, framework: str) -> str:
-    """Return code that compiles the function of the line: an edit of the script if one fits, else an example."""
+    """Return code that compiles the function of a line: an edit, else an example."""
     if framework == "keras" and keras_setting(view, "jit_compile") is not False:
         return fit_more_steps(view)
     fitted = fit_compile(view, site.line, framework) if framework != "torch" else ""

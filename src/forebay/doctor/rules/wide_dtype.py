@@ -22,16 +22,16 @@ DOUBLE = ("float", 64)  # float64 as `dtype_bits` returns it: kind and bits
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site uploads large arrays in a wider dtype than needed."""
+    """Whether a call site uploads large arrays in a wider dtype than needed."""
     is_large = site.in_loop and nbytes_per_call(site) >= MIN_NBYTES and not is_python_data(site)
-    is_large = is_large and pieces_per_call(site) < MIN_PIECES  # joining the pieces takes the time, not the dtype
-    return is_large and _bits(site) is not None
+    is_large = is_large and pieces_per_call(site) < MIN_PIECES  # joining arrays costs more than their wide dtype
+    return is_large and _present_and_sufficient_bits(site) is not None
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
-    """Yield one finding per site."""
+    """Yield one finding per call site of this rule."""
     for site in view.sites_for("wide_dtype"):
-        before, after = _bits(site) or (64, 32)
+        before, after = _present_and_sufficient_bits(site) or (64, 32)
         cost = cost_of(view, site.events)
         excess = cost * (1 - after / before)
         result = "stays in 64 bits" if _arrives_wide(site) else f"arrives in {after} bits"
@@ -47,7 +47,10 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: int) -> tuple[Cure, ...]:
-    """Return the cures. `excess` is the cost of the unneeded bytes in seconds; `bits` are enough per number."""
+    """Return the cures for numbers that need only `bits` bits.
+
+    `cost` is that of all bytes, and `excess` that of the unneeded bytes, in seconds per step.
+    """
     narrow_code = f'x = x.astype("float{bits}")   # once, before the loop'
     if (dtype_bits(next(iter(site.values("dtype")), "")) or DOUBLE)[0] in ("int", "uint"):
         narrow_code = narrow_code.replace("float", "int")
@@ -71,9 +74,9 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
 
 
 def _narrow_codes(view: CaptureView, site: CallSite, code: str) -> tuple[str, str]:
-    """Return code that converts the array once, and code that also feeds it, in the script's own terms if it fits.
+    """Return code that converts the array once, and code that also feeds it.
 
-    `code` converts an array `x`, as in any script.
+    The conversion is an edit of the script if possible, else `code`, an example for an array `x`.
     """
     dtype = "int32" if '"int' in code else "float32"
     torch_change = f"{{}}.to(torch.{dtype})"
@@ -83,10 +86,10 @@ def _narrow_codes(view: CaptureView, site: CallSite, code: str) -> tuple[str, st
     return (fitted, join_code(fitted, feed)) if fitted else (code, f"{code}\n{feed}")
 
 
-def _bits(site: CallSite) -> tuple[int, int] | None:
-    """Return the present and the sufficient bits per number; None if no dtype is wider than needed.
+def _present_and_sufficient_bits(site: CallSite) -> tuple[int, int] | None:
+    """Return the present and the sufficient bits per number; None if all are needed.
 
-    For float64, 32 bits are enough. For other dtypes, the bits that arrive are enough.
+    For float64, 32 bits are enough. For other dtypes, the bits of the tensor are enough.
     """
     for event in site.events:
         detail = event.detail or {}
