@@ -86,7 +86,7 @@ class LoopIntervals:
 
 
 def is_transfer(device_view: DeviceView, operation_index: int, event_index: int) -> bool:
-    """Whether an operation is a copy in the direction of an event."""
+    """Whether an operation is a copy in a direction in which this event copies."""
     is_copy = not device_view.is_kernel[operation_index]
     return is_copy and int(device_view.operations["what"][operation_index]) in _COPY_DIRECTIONS.get(
         device_view.events[event_index].kind, ()

@@ -1,8 +1,8 @@
 """Cures as changes of a timeline; see also `upload_changes` and `check_changes`.
 
-A change takes a timeline and returns another timeline. A docstring such as "Add work" says what the returned change
-does. To combine changes, apply one after the other. Do not add their gains, because two cures may remove the same wait.
-A producer is another thread or process that makes batches.
+A change takes a timeline and returns another timeline. If a function returns a change, its docstring says what this
+change does. To combine changes, apply one after the other. Do not add their gains, because two cures may remove the
+same wait. A producer is another thread or process that makes batches.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator

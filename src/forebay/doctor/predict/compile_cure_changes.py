@@ -35,11 +35,10 @@ TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
 # Time of a tf.function on the CPU in addition to TF_FUNCTION_SECONDS, at best and at worst. Measured on two cores,
 # without XLA; TensorFlow ran independent operations in parallel.
 TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
-TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations; it remains in the graph
+TF_COMPUTING_SHARES = 0.6, 1.0  # share of the computing time of eager operations that remains in the graph
 JAX_STEPS_PER_CALL = 50
 # Launch time in a loop of `jax.lax.scan`, at best and at worst. The loop launches kernels one by one. Measured on an
-# H200 (2026-11-18): a step with 10 kernels took 21 us, 9 us of it in kernels. A step whose kernels took 58 us took 80
-# us.
+# H200 (2026-11-18): a step with 10 kernels took 21 us, 9 us of it in kernels; a step with 58 us in kernels took 80 us.
 SCANNED_KERNEL_SECONDS = 1.2e-6, 1.8e-6  # per kernel
 # Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17 and 18) with batches of 32 or 64 rows, in
 # ms per step. Three dense layers: 1.55, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both. Two dense

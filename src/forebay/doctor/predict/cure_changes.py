@@ -222,7 +222,7 @@ def _has_free_cores(view: CaptureView) -> bool:
 
 
 def limit_to_cores(view: CaptureView, outcomes: Changes) -> Changes:
-    """Limit outcomes that make batches during the step, if no core is free."""
+    """Return outcomes that make batches during the step, limited if no core is free."""
     if _has_free_cores(view):
         return outcomes
     return tuple(changes.chain((outcome, limit_by_cores(view))) for outcome in outcomes)

@@ -15,9 +15,9 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 __all__ = ["find_releases", "merge_serial_streams", "stream_gaps"]
 
 MAX_SWITCH_NS = 2_000  # nanoseconds; an operation that starts within this time after another one directly follows it
-RELEASE_NS = (
-    100_000  # nanoseconds; an operation that starts within this time after that of another stream waited for it
-)
+# Nanoseconds. An operation that starts within this time after the end of another stream's operation waited for this
+# end.
+RELEASE_NS = 100_000
 SERIAL_SHARE = 0.9  # of the sum of all kernel times; if kernels cover more time, they run one after the other
 MAX_LATENCY_NS = 1_000_000  # nanoseconds; a longer delay has an unrecorded cause, which is not simulated
 
@@ -43,11 +43,11 @@ def merge_serial_streams(operations: Any) -> Any:
 
 
 def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int]]:
-    """Return index -> pair of the releasing operation and the latency, in nanoseconds.
+    """Return for each operation the operation that released it, and the latency in nanoseconds.
 
-    An operation that waited for the end of another operation is released by it; -1 means that no operation released it.
-    The latency is the delay after the release, or after queueing without a release. The result omits operations that
-    directly follow the previous operation of their stream, operations whose delay is a gap of their stream (see
+    If an operation waited for the end of another operation, this end releases it. Without a release, the first value is
+    -1. The latency is the delay after the release, or after queueing without a release. The result omits operations
+    that directly follow the previous operation of their stream, operations whose delay is a gap of their stream (see
     `stream_gaps`), and operations with an unknown queueing time.
     """
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)

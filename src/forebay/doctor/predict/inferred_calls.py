@@ -37,7 +37,7 @@ def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterv
 
 
 def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """Add a call for each operation without one that started in an interval of `loop`."""
+    """Add a call for each operation in `loop`'s intervals that has no recorded call."""
     interval_indices = loop.indices_at(loop_calls.start_times)
     for index in np.flatnonzero((loop_calls.queue_times == NO_MATCH) & (interval_indices >= 0)).tolist():
         interval, start = loop.intervals[interval_indices[index]], int(loop_calls.start_times[index])
