@@ -28,7 +28,7 @@ class ArrayOps(Protocol):
         ...
 
     def to_integer(self, array: Any) -> Any:
-        """Convert to an integer type of at least 32 bits, in which the device computes."""
+        """Convert to an integer type of at least 32 bits, for exact arithmetic."""
         ...
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:

@@ -9,8 +9,8 @@ __all__ = ["Decision", "function_name"]
 class Decision:
     """One line of `explain()`."""
 
-    name: str  # such as "threads"
-    choice: str  # such as "4"
+    name: str  # what the planner decided, such as "threads"
+    choice: str  # the result of the decision, such as "4"
     why: str  # the reason for the choice
 
 

@@ -25,7 +25,7 @@ class EncodedImages:
     crops: bool  # whether a resized image keeps its aspect ratio (`find_source_box`)
     upright: bool  # whether to apply the EXIF orientation
     max_pixels: float  # the device decodes only images with at most this many pixels
-    short_side: int | None = None  # see `find_source_box`
+    short_side: int | None = None  # argument of `find_source_box`
 
 
 def find_source_box(

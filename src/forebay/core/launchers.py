@@ -28,7 +28,7 @@ class TrustLevel(IntEnum):
 
     FRAMEWORK = 0  # a framework in which this process has joined the ranks of a training run
     TRAINING = 1  # environment variables of a launcher that starts the ranks of one training run
-    CLUSTER = 2  # environment variables of a launcher of any processes; these may be torchrun, which starts ranks
+    CLUSTER = 2  # environment variables of a launcher of any processes; a process may be torchrun, which starts ranks
     UNCOUNTED = 3  # environment variables without the number of ranks that train together; only the doctor reads them
 
 
@@ -122,7 +122,7 @@ def _read_jax() -> ReportedRank | None:
 
 
 def _read_tensorflow() -> ReportedRank | None:
-    distribute = getattr(sys.modules.get("tensorflow"), "distribute", None)  # absent while TensorFlow is imported
+    distribute = getattr(sys.modules.get("tensorflow"), "distribute", None)  # missing during TensorFlow's import
     resolver = distribute.get_strategy().cluster_resolver if distribute and distribute.has_strategy() else None
     if resolver is None:
         return None

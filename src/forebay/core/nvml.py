@@ -27,7 +27,7 @@ class Nvml:
 
     def __enter__(self) -> Self:
         try:
-            pynvml = import_module("pynvml")  # takes about 50 ms, so not at the top of this file
+            pynvml = import_module("pynvml")  # here and not at the top of this file, because it takes about 50 ms
         except ImportError:
             return self
         try:

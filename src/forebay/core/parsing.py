@@ -14,8 +14,8 @@ Parsed = TypeVar("Parsed")
 def parse_with_retries(parse: Callable[[], Parsed]) -> Parsed:
     """Return `parse()`. Call it again after a SystemError, up to `MAX_ATTEMPTS` times in total.
 
-    CPython 3.11 counts the depth of `ast.parse` for all threads together. If two threads parse at the same time, it may
-    raise SystemError for a valid text.
+    CPython 3.11 counts the depth of `ast.parse` for all threads together. If two threads parse at the same time,
+    `ast.parse` may raise SystemError for a valid text.
     """
     for _ in range(MAX_ATTEMPTS - 1):
         with suppress(SystemError):

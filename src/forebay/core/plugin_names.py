@@ -1,8 +1,8 @@
 """Aliases for engines and hand-offs that use the method names of Forebay 0.1.
 
 Forebay 0.2 renamed some methods of the engine and hand-off protocols. If the class of a plug-in defines an old name,
-this module adds the new name to the class as an alias and emits a DeprecationWarning. It wraps no object, so that the
-feed uses the same engine object that the user passed in.
+this module adds the new name to the class as an alias and emits a DeprecationWarning. The module creates no wrapper
+object, so that the feed uses the same engine object that the user passed in.
 """
 
 import warnings

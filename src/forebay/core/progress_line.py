@@ -11,9 +11,9 @@ from forebay.errors import escape_control_characters
 
 __all__ = ["SHOW_AFTER_SECONDS", "BackgroundLine", "ProgressLine"]
 
-SHOW_AFTER_SECONDS = 2.0  # shorter work shows nothing
+SHOW_AFTER_SECONDS = 2.0  # Forebay draws no line for shorter work
 REDRAW_SECONDS = 0.2
-_ERASE_LINE = "\r\x1b[K"  # to the start of the line, then delete to its end
+_ERASE_LINE = "\r\x1b[K"  # moves the cursor to the start of the line, then deletes to the end of the line
 
 
 class ProgressLine:

@@ -150,7 +150,7 @@ class Ragged:
         return Ragged(self.values.copy(), self.offsets.copy())
 
     def with_offsets_of(self, dtype: np.dtype[Any]) -> "Ragged":
-        """Return the rows with offsets of `dtype`. Raise SpecError if it is too small."""
+        """Return the rows with offsets of `dtype`. Raise SpecError if `dtype` is too small."""
         if len(self.values) > np.iinfo(dtype).max:
             raise SpecError(
                 f"a batch has {len(self.values)} values, too many for {dtype} offsets. Use smaller batches."
@@ -168,7 +168,7 @@ def map_values(function: Callable[..., Any], leaf: Any, *arguments: Any) -> Any:
 def slot_arrays(leaves: Sequence["Array | Ragged"]) -> list[Array]:
     """Return the arrays that a slot stores for these leaves.
 
-    A leaf of ragged rows has two arrays, its values and its offsets; another leaf has one.
+    A leaf of ragged rows has two arrays, its values and its offsets. Every other leaf has one array.
     """
     return [
         array for leaf in leaves for array in ((leaf.values, leaf.offsets) if isinstance(leaf, Ragged) else (leaf,))

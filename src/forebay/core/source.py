@@ -160,7 +160,7 @@ class AbstractSource(PipelineInput):
     for_device_decoder: Callable[[], "AbstractSource"] | None = None
     why_no_device_decoder = ""  # why a device may not decode the images; empty if it may, or if rows have no images
     # How many rows may be unreadable. With a limit, `gather` writes all readable rows and then raises
-    # UnreadableRowsError for the others. If this is None, the first unreadable row ends the feed.
+    # UnreadableRowsError for the unreadable rows. If the limit is None, the first unreadable row ends the feed.
     error_limit: ErrorLimit | None = None
     # Whether `prefetch` may read rows. If so, call `gather` with the same whole groups as `prefetch`: the source may
     # find prefetched data by the row numbers of a group.

@@ -1,7 +1,7 @@
 """A histogram of the times for which a training loop waits for batches.
 
 The histogram has a fixed size: 16 buckets for each power of two of seconds, from 1 us to 17 minutes. So the loop adds a
-time in less than a microsecond, and a percentile is at most 6.25 % too high. Only its reader computes percentiles.
+time in less than a microsecond, and a percentile is at most 6.25 % too high. `WaitCounts` computes percentiles.
 """
 
 import math

@@ -36,13 +36,13 @@ __all__ = [
     "step_tables",
 ]
 
-MAX_DEVICE_PARTS = 16  # passes of a repeated order; with more, the host computes the row numbers
-MAX_DEVICE_STEPS = 128  # steps of one order with all branches; with more, the host computes the row numbers
+MAX_DEVICE_PARTS = 16  # passes of a repeated order; with more passes, the host computes the row numbers
+MAX_DEVICE_STEPS = 128  # steps of one order with all branches; with more steps, the host computes the row numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add an offset, which may be negative."""
+    """Add an offset, which may be negative, to the number."""
 
     offset: int
 

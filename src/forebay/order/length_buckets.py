@@ -32,7 +32,7 @@ _Epoch: TypeAlias = tuple[PositionTable, Array]
 _BUCKET_KEY = int.from_bytes(b"bucket", "big")
 _BATCH_KEY = int.from_bytes(b"batches", "big")
 
-# Longest row of a bucket divided by its shortest row, at most. So the padding stays below 1 - 1 / 1.1 = 9 %.
+# Largest ratio of the longest row to the shortest row of a bucket. It keeps the padding below 1 - 1 / 1.1 = 9 %.
 MAX_GROWTH = 1.1
 # Smallest number of full batches of a bucket. Each bucket also has an incomplete last batch, which is one more step for
 # few rows. In a bucket with fewer full batches, this step would cost more time than the bucket saves in padding.
@@ -111,7 +111,7 @@ class LengthBuckets:
         return self.numbers_digest + hash_array(sizes)
 
     def locate(self, batch: int) -> tuple[int, int, int]:
-        """Return (bucket, start, stop): a batch has these rows, counted in its bucket."""
+        """Return (bucket, start, stop): the rows of a batch, counted in its bucket."""
         bucket = bisect_right(self.batch_starts, batch) - 1
         rows = self.batch_rows[bucket]
         first = (batch - self.batch_starts[bucket]) * rows

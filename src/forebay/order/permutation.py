@@ -49,7 +49,7 @@ class Permutation:
     TABLE_LENGTH = 1 << 13  # up to this length, numbers have too few bits for the multiplication to mix them well
     _ROUNDS = 5  # more rounds mix better, but each takes time for every row
     _STEP_NUMBERS = 1 << 16  # numbers that go through the rounds together; they stay in the cache of a CPU core
-    _FEW_NUMBERS = 16  # up to this number of numbers, Python integers take less time than arrays
+    _FEW_NUMBERS = 16  # for at most this many numbers, Python integers take less time than arrays
 
     def __init__(self, length: int, key: int) -> None:
         self._length = length
@@ -147,7 +147,7 @@ def _argsort_packed(numbers: Array) -> Positions | None:
     packed.sort()
     order: Positions = (packed & index_mask).view(np.int64)
     packed >>= index_bits
-    ties = np.flatnonzero(packed[1:] == packed[:-1])  # each of these numbers has the upper bits of the next one
+    ties = np.flatnonzero(packed[1:] == packed[:-1])  # indices of numbers with the upper bits of the next number
     if len(ties) > len(numbers) // _MAX_TIE_SHARE:
         return None
     tied = np.union1d(ties, ties + 1)

@@ -27,7 +27,7 @@ __all__ = ["MAX_WEIGHTS", "AliasTable", "KeySort", "Sampled", "WeightedDraw", "W
 
 Weights: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
-_LOW_HALF = 0 if sys.byteorder == "little" else 1  # index of the lower 32 bits of a number of 64 bits
+_LOW_HALF = 0 if sys.byteorder == "little" else 1  # index of the lower half of a uint64 in a view as two uint32
 _SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of the epoch key; a shuffle with the same seed has another key
 _DRAW_STEP = 1 << 14  # draws that NumPy computes together; their temporary arrays stay in the cache of a CPU core
 _CHUNK = 1 << 13  # weights that get sort keys together; their temporary arrays fit in the CPU cache
@@ -138,8 +138,8 @@ class AliasTable:
         # No bucket is outside of the table, so "clip" changes none. The default mode "raise" takes more time.
         self._entries.take(buckets.view(np.int64), out=drawn, mode="clip")
         is_own = _low_halves(bits) < _low_halves(drawn)
-        drawn >>= np.uint64(32)  # the aliases
-        # `drawn` has the aliases. Where the draw returns the bucket, add bucket - alias. `np.where` takes more time.
+        drawn >>= np.uint64(32)
+        # Now `drawn` has the aliases. Where the draw returns the bucket, add bucket - alias. `np.where` is slower.
         buckets -= drawn
         buckets *= is_own
         drawn += buckets

@@ -38,7 +38,7 @@ class Cursor:
     passes: int = 0  # complete passes in this epoch; only repeat() after batch() makes more than one pass
     position: int = 0  # rows that all shards together received in this pass
     batches: int = 0  # batches that this shard received in this epoch
-    stream: dict[str, Any] | None = None  # state dict of the stream at `stream_position`; None if it has no state
+    stream: dict[str, Any] | None = None  # state of the stream at `stream_position`; None if the stream has no state
     stream_position: int = 0  # the `position` at which the stream had this state
 
     def state_dict(self, fingerprint: str) -> dict[str, Any]:

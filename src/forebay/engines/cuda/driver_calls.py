@@ -63,7 +63,7 @@ def check_result(result: tuple[Any, ...], activity: str) -> Any:
 
 
 def cuda_error(code: Any, activity: str) -> DeviceError:
-    """Return the exception for an error code of the driver."""
+    """Return the exception for an error code of the driver, with `activity` in its message."""
     code = cu.CUresult(code)
     _, text = cu.cuGetErrorString(code)
     message = f"CUDA failed {activity}: {text.decode() if text else code} ({code.name})."

@@ -2,8 +2,8 @@
 
 The edges are the first and the last memory page. Unless they belong to a mapped file, other data may be on the same
 pages, so Forebay does not page-lock them. Before a fill that may read rows on these pages, Forebay copies all rows of
-the pages to its own page-locked memory again, because the user may have changed the array. Only in arrays of a few
-pages, most rows are at the edges.
+the pages to its own page-locked memory again, because the user may have changed the array. It copies few rows, because
+an array has only two of these pages.
 """
 
 import ctypes

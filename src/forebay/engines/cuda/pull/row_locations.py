@@ -97,8 +97,8 @@ class RowLocations:
     def start(self) -> None:
         """Start the background thread, unless it was started before.
 
-        Call this method after the first fill is queued. Both the fill and the thread page-lock memory, one after the
-        other. The fill must be first, because the consumer waits for it.
+        Call this method after the first fill is queued. Both the fill and the thread page-lock memory. The fill must be
+        first, because the consumer waits for the fill.
         """
         if self._start_lock.acquire(blocking=False):
             self._thread.start()
