@@ -41,7 +41,7 @@ def test_every_slice_begins_and_ends_on_its_track(tmp_path, name):
 
 def test_each_thread_has_a_track_and_steps_have_their_own(trace):
     counts = Counter(found.track for found in trace.slices)
-    assert counts == {"steady steps": 50, "the loop": 3 * 51, "the loop, nested": 51, "thread 2": 51}
+    assert counts == {"profiled steps": 50, "the loop": 3 * 51, "the loop, nested": 51, "thread 2": 51}
 
 
 def test_each_device_stream_has_a_track(tmp_path):

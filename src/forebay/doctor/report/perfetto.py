@@ -67,7 +67,7 @@ class _Trace:
     def _encode_steps(self) -> Iterator[bytes]:
         if self._view.steps is None:
             return
-        yield _encode_packet(_encode_track(_STEPS, "steady steps", 0))
+        yield _encode_packet(_encode_track(_STEPS, "profiled steps", 0))
         for step, (start, end) in enumerate(pairwise(self._view.steps.edges), 1):
             name, step_number = self._encode_name("step", "step"), self._annotate("number", step)
             yield self._track_event_packet(_BEGIN, start, _STEPS, name, step_number)
