@@ -67,7 +67,7 @@ _DOCUMENT = record(
     },
 )
 _HINT = "Write a document with `forebay doctor --json FILE train.py`."
-# Value of the option --fail-on -> share by which the steps of a worse second run are at least longer.
+# Value of the option --fail-on -> the second run is worse if its steps are longer by this share or more.
 _SLOWER_SHARES = {"moderate": MIN_SHARE, "severe": SEVERE_SHARE}
 _AT_LEAST_AS_SEVERE = {"moderate": ("moderate", "severe"), "severe": ("severe",)}
 
@@ -108,7 +108,7 @@ class Comparison:
     def mean_step(self) -> TimeChange | None:
         """The mean step times, if a finding is of RUN_RULES; else None.
 
-        Also None if a document has no mean step time.
+        The result is also None if a document has no mean step time.
         """
         before, after = (document.get("mean_step_seconds") for document in (self.before, self.after))
         findings = (*self.before["findings"], *self.after["findings"])

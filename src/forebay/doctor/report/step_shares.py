@@ -6,9 +6,9 @@ SMALLER_PARTS = "smaller parts"  # the sum of the parts that a report does not s
 
 
 def shares_of(parts: dict[str, float]) -> dict[str, float]:
-    """Return the share of each part. All shares are 0 if the step takes no time.
+    """Return the share of each part; all are 0 if the step takes no time.
 
-    Otherwise they add up to 1.
+    Otherwise the shares add up to 1.
     """
     total = sum(parts.values())
     return {name: seconds / total if total else 0.0 for name, seconds in parts.items()}
