@@ -65,7 +65,7 @@ def _heading(results: BenchResults) -> Text:
     if origin:
         lines.append(", ".join(origin))
     if results.quick:
-        lines.append("--quick: less data and less time; a first impression, not a benchmark result")
+        lines.append("--quick: less data and less time, so these numbers are only a first impression")
     return Text("\n".join(lines))
 
 

@@ -18,7 +18,7 @@ CHOICE_CASES: tuple[Case, ...] = (
     Case(
         name="chosen-rows",
         title="1M x 100 float32, batch 1024: half of the rows, weighted sampling, three sources",
-        meaning="Rows that a pipeline chooses or combines, compared with a plain shuffle of all rows.",
+        meaning="The pipelines choose or combine rows. The baseline is a plain shuffle of all rows.",
         work=Workload(1_000_000, (100,), 1024),
         meter="throughput",
         columns=_ROWS_PER_SECOND,
@@ -41,7 +41,7 @@ CHOICE_CASES: tuple[Case, ...] = (
     Case(
         name="windows",
         title="200k windows of 64 x 8 float32 of one series, stride 1, batch 256, shuffled",
-        meaning="Windows of a series, compared with an array that has a copy of every window.",
+        meaning="The rows are windows of a series. The baseline is an array that has a copy of every window.",
         work=Workload(200_000, (64, 8), 256),
         meter="throughput",
         columns=_ROWS_PER_SECOND,

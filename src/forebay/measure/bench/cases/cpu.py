@@ -37,7 +37,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="rows-1024",
         title="1M x 100 float32, batch 1024, shuffled",
-        meaning="Small rows in large batches. The limit is the speed of memory.",
+        meaning="Batches are large and have small rows. The limit is the speed of memory.",
         work=Workload(1_000_000, (100,), 1024),
         meter="throughput",
         columns=THROUGHPUT_COLUMNS,
@@ -54,7 +54,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="rows-32",
         title="1M x 100 float32, batch 32, shuffled",
-        meaning="Small batches. The limit is the Python code that a loader runs for each batch.",
+        meaning="Batches are small. The limit is the Python code that a loader runs for each batch.",
         work=Workload(1_000_000, (100,), 32),
         meter="throughput",
         columns=THROUGHPUT_COLUMNS,
@@ -69,7 +69,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="images",
         title="10k x 64x64x3 float32, batch 256, shuffled",
-        meaning="Large rows. Loaders spend most of the time on copies, so threads and reused memory help most.",
+        meaning="Rows are large. Loaders spend most of the time on copies, so threads and reused memory help most.",
         work=Workload(10_000, (64, 64, 3), 256),
         meter="throughput",
         columns=THROUGHPUT_COLUMNS,
@@ -80,7 +80,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="files",
         title="1M x 100 float32 in a file, batch 1024, shuffled",
-        meaning="Mapped files in the page cache, compared with the same rows in RAM.",
+        meaning="The files are mapped, and in the page cache. The baseline has the same rows in RAM.",
         work=Workload(1_000_000, (100,), 1024),
         meter="throughput",
         columns=THROUGHPUT_COLUMNS,
@@ -100,8 +100,8 @@ CASES: tuple[Case, ...] = (
     Case(
         name="image-folder",
         title="8k JPEG files of 500x375 to 224x224, batch 256, shuffled",
-        meaning="Image files in the page cache. The limit is the time to decode and resize. The first row calls the "
-        "libraries of Forebay's decoder from plain threads.",
+        meaning="The image files are in the page cache. The limit is the time to decode and resize. The first row "
+        "calls the libraries of Forebay's decoder from plain threads.",
         work=Workload(
             8192, (224, 224, 3), 256, dtype="uint8", options={"file": "jpegs", "time_factor": 4.0, "drained_batches": 6}
         ),
@@ -128,7 +128,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="image-shards",
         title="2k JPEG files of 500x375 in 8 .tar files to 224x224, batch 256, shuffled",
-        meaning="Archives in the page cache. WebDataset shuffles the archives, and 1000 images within each worker. "
+        meaning="The archives are in the page cache. WebDataset shuffles the archives, and 1000 images in each worker. "
         "Forebay shuffles all images.",
         work=Workload(
             2048,
@@ -150,7 +150,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="cached-images",
         title="1k JPEG files of 500x375 to 224x224 with cache(), batch 256, shuffled, after the first epoch",
-        meaning="Decoded images that a cache keeps, compared with the same images in arrays.",
+        meaning="A cache keeps the decoded images. The baseline has the same images in arrays.",
         work=Workload(1024, (224, 224, 3), 256, dtype="uint8", options={"file": "jpegs"}),
         meter="throughput",
         columns=THROUGHPUT_COLUMNS,
@@ -251,7 +251,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="first-batch",
         title="first shuffled batch of 1 billion rows",
-        meaning="first batch: time to make a loader and receive its first batch. cold: the same for the first loader "
+        meaning="first batch: time to make a loader and receive its first batch. cold: this time for the first loader "
         "of a process, with imports. Lower is better. A loader that first permutes all rows is slow.",
         work=Workload(1_000_000_000, (), 1024, dtype="uint8"),
         meter="first_batch",

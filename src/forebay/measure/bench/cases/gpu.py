@@ -49,7 +49,7 @@ PEERS = (
 
 
 def _link_speed_targets(*labels: str, gigabytes: float, share: float) -> tuple[PerformanceTarget, ...]:
-    """Return two targets for each label: a speed in GB/s, and a share of the speed of `PEAK`."""
+    """Return two targets for each label: a speed in GB/s, and a share of `PEAK`."""
     speeds = (PerformanceTarget(label, "speed", at_least=gigabytes) for label in labels)
     return (*speeds, *(PerformanceTarget(label, "speed", at_least=share, over=PEAK.label) for label in labels))
 
@@ -59,7 +59,8 @@ STREAMING_CASES = (
         name="gpu-images",
         title="4 GiB of 224x224x3 uint8, batch 256, shuffled, streamed",
         meaning="The device reads one element per row of every batch, and the clock stops after that. The bench "
-        "compares the first batch byte by byte, and whole epochs by their sum. CPU cores: all processes of a loader.",
+        "compares the first batch byte by byte, and whole epochs by their sum. CPU cores: mean number of busy "
+        "cores, over all processes of a loader.",
         work=IMAGES,
         meter="device_throughput",
         columns=(SPEED, CORES),
@@ -106,7 +107,7 @@ STREAMING_CASES = (
     Case(
         name="gpu-rows",
         title="4 GiB of 100 float32, batch 8192, shuffled, streamed",
-        meaning="Rows of 400 bytes in random order. Random reads are the limit, not bandwidth.",
+        meaning="The device reads rows of 400 bytes in random order. These random reads are the limit, not bandwidth.",
         work=ROWS,
         meter="device_throughput",
         columns=(SPEED, CORES),
@@ -118,7 +119,7 @@ STREAMING_CASES = (
     Case(
         name="gpu-rows-one-thread",
         title="gpu-rows in a process that may use one CPU",
-        meaning="The speed on a host whose other CPUs are busy.",
+        meaning="This is the speed on a host whose other CPUs are busy.",
         work=ROWS,
         meter="device_throughput",
         columns=(SPEED, CORES),
@@ -259,7 +260,7 @@ def _choice_case(framework: str, *others: Entry) -> Case:
     return Case(
         name=f"gpu-chosen-rows-{framework}",
         title=f"10M x 100 float32 to {framework}, batch 8192: half of the rows, weighted sampling, three sources",
-        meaning="Rows that a pipeline chooses or combines, compared with a plain shuffle of all rows.",
+        meaning="The pipelines choose or combine rows. The baseline is a plain shuffle of all rows.",
         work=ROWS,
         meter="device_throughput",
         columns=(SPEED,),

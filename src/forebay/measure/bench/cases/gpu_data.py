@@ -31,8 +31,8 @@ IMAGE_CASES: tuple[Case, ...] = (
     Case(
         name="gpu-image-folder",
         title="8k JPEG files of 500x375 to 224x224, batch 256, shuffled, decoded on the GPU",
-        meaning="Image files in the page cache. A decoder alone decodes files in memory. It makes no batches and "
-        "does not resize.",
+        meaning="The image files are in the page cache. A decoder alone decodes files in memory. It makes no batches "
+        "and does not resize.",
         work=Workload(8192, IMAGE_SHAPE, 256, dtype="uint8", options=FILES),
         meter="device_throughput",
         columns=(IMAGES_PER_SECOND, CORES),
@@ -59,7 +59,7 @@ IMAGE_CASES: tuple[Case, ...] = (
     Case(
         name="gpu-cached-images",
         title="4k JPEG files of 500x375 to 224x224 with cache(), batch 256, shuffled, after the first epoch",
-        meaning="Decoded images that a cache keeps, compared with the same images in arrays. The device sums all "
+        meaning="A cache keeps the decoded images. The baseline has the same images in arrays. The device sums all "
         "bytes.",
         work=Workload(4096, IMAGE_SHAPE, 256, dtype="uint8", options=FILES),
         meter="device_throughput",
@@ -82,13 +82,17 @@ IMAGE_CASES: tuple[Case, ...] = (
 
 
 def _window_case(framework: str, gather: Entry) -> Case:
-    """Return the case of windows on the GPU for a framework. Only the consumer of PyTorch sums all bytes."""
+    """Return the case of windows on the GPU for a framework.
+
+    Only the consumer of PyTorch sums all bytes.
+    """
     to_framework, is_torch = {"to": framework}, framework == "torch"
     read = "all bytes" if is_torch else "one element of each window"
     return Case(
         name="gpu-windows" if is_torch else f"gpu-windows-{framework}",
         title=f"2M windows of 64 x 8 float32 of one series to {framework}, stride 1, resident, batch 8192, shuffled",
-        meaning=f"Windows of a series, compared with an array that has a copy of every window. The device sums {read}.",
+        meaning="The rows are windows of a series. The baseline is an array that has a copy of every window. The "
+        f"device sums {read}.",
         work=Workload(2_097_152, (64, 8), 8192, options={**RESIDENT, "consumer": WINDOW_CONSUMERS[framework]}),
         meter="device_throughput",
         columns=(SPEED, CORES),
@@ -113,7 +117,8 @@ def _token_window_case(framework: str, batch: int = 64) -> Case:
     return Case(
         name=kind if framework == "torch" else f"{kind}-{framework}",
         title=f"1M windows of 1024 uint16 tokens of a file to {framework}, batch {batch}, shuffled, streamed",
-        meaning="Windows of a file of tokens, each with the next token, compared with rows of 2048 bytes.",
+        meaning="The rows are windows of a file of tokens, each with the next token. The baseline has rows of 2048 "
+        "bytes.",
         work=Workload(1_048_576, (2048,), batch, dtype="uint8", options=STREAMED),
         meter="device_throughput",
         columns=(SPEED, CORES),

@@ -29,7 +29,7 @@ TABLE_CASES: tuple[Case, ...] = (
     Case(
         name="sparse-rows",
         title="200k sparse rows (CSR) of 1000 float32, 20 of them not 0, to dense batches of 256, shuffled",
-        meaning="Rows of a SciPy matrix that become dense on the host.",
+        meaning="The rows of a SciPy matrix become dense on the host.",
         work=Workload(200_000, (1000,), 256),
         meter="throughput",
         columns=_ROWS_PER_SECOND,
