@@ -63,7 +63,10 @@ def _apply_process_options(options: dict[str, Any]) -> None:
 
 
 def _reply(sampler: Sampler, action: str) -> dict[str, Any]:
-    """Take a sample or warm up, and return the reply. The action "set_up" needs only the reply."""
+    """Take a sample or warm up, and return the reply.
+
+    The action "set_up" needs only the reply.
+    """
     if action == "sample":
         return {"sample": sampler.sample()}
     if action == "warm_up":

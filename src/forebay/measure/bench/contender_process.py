@@ -100,7 +100,10 @@ class ContenderProcess:
         self.close()
 
     def _exit_reason(self) -> str:
-        """Wait until the process has ended. Return its exit code or signal, and its last line of output."""
+        """Wait until the process has ended.
+
+        Return its exit code or signal, and its last line of output.
+        """
         code = self._process.wait()
         self._log.seek(0)
         last_line = (self._log.read().decode(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]

@@ -98,7 +98,10 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
 
 
 class TextSource:
-    """Returns texts of different length by index. One mapped file contains the tokens of all texts."""
+    """Returns texts of different length by index.
+
+    One mapped file contains the tokens of all texts.
+    """
 
     def __init__(self, work: Workload) -> None:
         self.offsets = _text_offsets(work.rows, work.shape[0])
@@ -123,14 +126,14 @@ def make_series(work: Workload) -> np.ndarray[Any, Any]:
 
 
 def make_frame(work: Workload) -> Any:
-    """Make a pandas DataFrame with the rows of the workload, and one column for each of their values."""
+    """Make a pandas DataFrame with the rows of the workload, one column per value."""
     import pandas as pd
 
     return pd.DataFrame(make_array(work), columns=[f"x{number}" for number in range(work.shape[0])])
 
 
 def make_csr(work: Workload) -> Any:
-    """Make a CSR matrix of float32 with the shape of the workload, and 20 values in each row."""
+    """Make a float32 CSR matrix with the workload's shape, and 20 values per row."""
     from scipy.sparse import csr_array
 
     width = work.shape[0]

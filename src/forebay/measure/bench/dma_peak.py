@@ -49,7 +49,7 @@ class DmaCopies:
         yield self._wait_for(count - 1)
 
     def seconds_per_block(self, nbytes: int, count: int) -> float:
-        """Copy `count` blocks without a gap between two copies, and return the mean seconds per block."""
+        """Copy `count` blocks without gaps, and return the mean seconds per block."""
         list(self.copy_blocks(nbytes, 2))
         start = perf_counter()
         for _ in self.copy_blocks(nbytes, count):

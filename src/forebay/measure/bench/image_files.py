@@ -1,4 +1,4 @@
-"""Image files as a dataset of single rows, for loaders that call Python for each row."""
+"""A dataset of image files, for loaders that call Python for each row."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias

@@ -132,7 +132,10 @@ def with_fewer_rows(case: Case, factor: int) -> Case:
 
 
 def _with_entries(case: Case, contenders: Sequence[str]) -> Case:
-    """Return the case with only the matching entries and the baseline. If none matches, it has no entries."""
+    """Return the case with only the matching entries and the baseline.
+
+    If none matches, it has no entries.
+    """
     if not any(_matches(entry, contenders) for entry in case.entries):
         return replace(case, entries=())
     entries = tuple(entry for entry in case.entries if entry.label == case.baseline or _matches(entry, contenders))

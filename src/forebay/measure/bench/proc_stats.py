@@ -29,7 +29,7 @@ class CpuClock:
 
 
 def used_nbytes() -> int | None:
-    """Return the memory of this process (RssAnon + RssShmem); None if the system does not report it.
+    """Return the bytes of RssAnon + RssShmem of this process; None if not reported.
 
     Mapped files do not count, because the kernel may drop their pages at any time.
     """
@@ -60,7 +60,7 @@ def _children_ticks() -> Iterator[int]:
 
 
 def _memory_fields(path: Path) -> dict[str, int]:
-    """Return the fields of the file that have the unit kB, by name and in bytes."""
+    """Return the fields of a file that have the unit kB, in bytes."""
     if not path.exists():
         return {}
     lines = (line.split() for line in path.read_text().splitlines() if line.endswith(" kB"))

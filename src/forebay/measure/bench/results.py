@@ -47,7 +47,7 @@ class CaseResult:
         return next((row for row in self.rows if row.label == label), None)
 
     def ratio(self, label: str, over: str, column: str) -> float | None:
-        """Return the ratio of two entries: the median of the ratios of all rounds that measured both.
+        """Return the median ratio of two entries, over all rounds that measured both.
 
         If other processes slow a round down, they slow both entries, so the ratio changes little.
         """

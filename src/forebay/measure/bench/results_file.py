@@ -29,7 +29,10 @@ def to_json(results: BenchResults) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> BenchResults:
-    """Return the results in a JSON value. Ignore its medians and ratios, which follow from the samples."""
+    """Return the results in a JSON value.
+
+    Ignore its medians and ratios, which follow from the samples.
+    """
     version = data.get("schema_version") if isinstance(data, Mapping) else None
     if version != SCHEMA_VERSION:
         raise ValueError(

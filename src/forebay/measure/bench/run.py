@@ -37,7 +37,7 @@ def run_cases(
     quick: bool = False,
     report: ReportProgress = lambda line: None,
 ) -> BenchResults:
-    """Measure the cases one after the other, and return their results with facts about this machine."""
+    """Measure the cases in turn, and return their results with facts about this machine."""
     origin = provenance()
     runs = [[EntryRun(entry, timeout_seconds=case.timeout_seconds) for entry in case.entries] for case in cases]
     results = tuple(_run_case(case, case_runs, settings, report) for case, case_runs in zip(cases, runs, strict=True))
@@ -180,7 +180,10 @@ def _set_up(case: Case, runs: Sequence[EntryRun], paths: Mapping[str, str], sett
 
 
 def _run_rounds(case: Case, runs: Sequence[EntryRun], settings: RunSettings, report: ReportProgress) -> list[float]:
-    """Take one sample of each entry in each round. Return the CPU steal share before each round."""
+    """Take one sample of each entry in each round.
+
+    Return the CPU steal share before each round.
+    """
     steal_shares = []
     for number in range(settings.repeats):
         report(f"{case.name}: round {number + 1} of {settings.repeats}")

@@ -1,1 +1,1 @@
-"""Measurement of the ceilings of this machine: the speeds of memory, disk, GPU and its link."""
+"""Measurement of this machine's ceilings: the speeds of memory, disk, GPU and link."""

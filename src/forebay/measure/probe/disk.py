@@ -30,7 +30,7 @@ _MAX_CACHED_SHARE = 0.05  # of the file's pages; above it, a read would measure 
 
 
 def measure_disk(folders: Sequence[Path], buffer: Array) -> tuple[DiskCeilings, list[str]]:
-    """Measure the read speed of a file in the first folder that is on a disk.
+    """Measure the read speed of a file, in the first folder on a disk.
 
     If no folder is on a disk, measure the first folder. Return the ceilings, and a list of messages. The list has one
     message if the speed without the page cache could not be measured; otherwise, it is empty.

@@ -57,7 +57,10 @@ def _measure_gathers(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -
 
 
 def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: ThreadPoolExecutor) -> float:
-    """Return the bytes per second that all threads gather together. Each gathers random rows into its own slot."""
+    """Return the bytes per second that all threads gather together.
+
+    Each thread gathers random rows into a slot of its own.
+    """
     rows, slots = buffers.rows(row_nbytes), list(_split_target(buffers, row_nbytes, threads))
     gather, random = make_gather(rows), np.random.default_rng(0)
 
@@ -74,7 +77,7 @@ def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: Threa
 
 
 def _split_target(buffers: Buffers, row_nbytes: int, threads: int) -> Iterator[Array]:
-    """Yield a slot for each thread: a part of the target buffer, as an array of rows."""
+    """Yield a slot for each thread: rows in a part of the target buffer."""
     count = SLOT_NBYTES // row_nbytes
     for number in range(threads):
         start = number * SLOT_NBYTES

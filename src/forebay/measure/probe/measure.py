@@ -1,4 +1,4 @@
-"""Measurement of all ceilings of this machine, with a message for each ceiling that is missing."""
+"""Measurement of all ceilings of this machine, with a message for each missing ceiling."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""The outcome of a scenario: the bottleneck, the gain of doubling each part, and the lost GPU hours."""
+"""The outcome of a scenario: bottleneck, gain of doubling each part, lost GPU hours."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class ScenarioPart:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
-    """A simulated run, the same run with batches that are always ready, and the parts of the cluster."""
+    """A simulated run, the same run with batches always ready, and the cluster's parts."""
 
     run: SimulatedRun
     always_ready: SimulatedRun
@@ -53,7 +53,7 @@ class ScenarioOutcome:
 
     @property
     def full_speed_share(self) -> float:
-        """The speed of the run, as a share of its speed with batches that are always ready."""
+        """The speed of the run, divided by its speed with batches always ready."""
         return min(1.0, self.always_ready.step_seconds / self.run.step_seconds)
 
     @property

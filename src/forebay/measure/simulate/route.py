@@ -20,7 +20,10 @@ __all__ = ["Route", "RouteStage", "jitter_factors", "plan_route"]
 
 @dataclass(frozen=True, slots=True)
 class RouteStage:
-    """A server, and how long it takes for one batch. A channel of a server processes one batch at a time."""
+    """A server, and how long it takes for one batch.
+
+    Each channel of a server processes one batch at a time.
+    """
 
     server: Server
     parameter: str  # field of the scenario that sets the capacity of the server, as "section.field"
@@ -40,7 +43,7 @@ class RouteStage:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Branches that read parts of a batch at the same time, and then stages that pass the whole batch in sequence."""
+    """Branches that read parts of a batch at the same time, then stages in sequence."""
 
     branches: tuple[tuple[RouteStage, ...], ...]
     sequence: tuple[RouteStage, ...]

@@ -42,7 +42,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training step: each GPU computes on its own batch, and then waits for all other GPUs."""
+    """A training step: each GPU computes on its own batch, then waits for all GPUs."""
 
     batch_rows: int  # per GPU
     compute_seconds: float  # per step
@@ -178,7 +178,7 @@ class Scenario:
 
     @property
     def prefetched_batches(self) -> int:
-        """The number of batches per GPU that a host reads from a store before their slots are free."""
+        """The number of batches per GPU that a host reads before their slots are free."""
         # Remote nodes do not prefetch: they read only the batches that they map.
         if self.data.source != "store" or self.maps.where == "remote":
             return 0

@@ -73,7 +73,7 @@ def _apply_change(document: dict[str, Any], change: str) -> None:
 
 
 def _parse_value(text: str) -> Any:
-    """Return the TOML value of a text, or the text itself if it is no TOML value."""
+    """Return the TOML value of a text, or the text if it has none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -111,7 +111,10 @@ def _make_section(section: str, values: Any) -> Any:
 
 
 def _convert(name: str, value: Any, field_type: Any) -> Any:
-    """Convert a value to the type of its field. The float 1e9 is a valid whole number."""
+    """Convert a value to the type of its field.
+
+    The float 1e9 is a valid whole number.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if field_type is str and isinstance(value, str):
         return value

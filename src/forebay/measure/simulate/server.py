@@ -68,7 +68,7 @@ class Server:
 
 
 def _serve_with_channels(heap: list[float], arrivals: list[float], services: list[float]) -> list[float]:
-    """Assign each batch to the channel that is free first, and return when each batch ends.
+    """Assign each batch to the channel that is free first; return when batches end.
 
     The heap contains the time at which each channel is free.
     """

@@ -32,11 +32,14 @@ class Consumer(Protocol):
         ...
 
     def end_epoch(self) -> None:
-        """End the sum of the epoch, and begin a new sum. The next `wait` returns the ended sum."""
+        """End the sum of the epoch, and begin a new sum.
+
+        The next `wait` returns the ended sum.
+        """
         ...
 
     def wait(self) -> list[int]:
-        """Wait for all queued work, and return the sum of each epoch that has ended since the last call."""
+        """Wait for all queued work. Return the sums of epochs ended since the last call."""
         ...
 
     def download(self, batch: Any) -> np.ndarray[Any, Any]:

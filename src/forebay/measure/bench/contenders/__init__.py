@@ -49,7 +49,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _contender(name: str, location: str, *requires: str, install: str = "") -> Contender:
-    """Return a contender. By default, `install` is a pip command with the names of the required modules."""
+    """Return a contender; `install` defaults to a pip command with the names of its modules."""
     install = install or f"pip install {' '.join(requires)}" if requires else ""
     return Contender(name, f"{__name__}.{location}", requires, install)
 

@@ -16,7 +16,7 @@ __all__ = ["decoder_threads"]
 
 
 def decoder_threads(work: Workload) -> StartEpoch:
-    """Decode and resize image files in a thread pool, with the libraries that Forebay's decoder uses.
+    """Decode and resize image files in threads, with the libraries of Forebay's decoder.
 
     This is the baseline of the case with image files.
     """

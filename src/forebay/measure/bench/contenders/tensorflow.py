@@ -45,7 +45,7 @@ def tensor_slices(work: Workload) -> StartEpoch:
 
 
 def frame_slices(work: Workload) -> StartEpoch:
-    """Shuffle, batch and prefetch slices of all columns, as in the tutorial of tf.data for DataFrames."""
+    """Shuffle, batch and prefetch slices of all columns, as tf.data's tutorial for DataFrames does."""
     slices = tf.data.Dataset.from_tensor_slices(dict(make_frame(work)))
     shuffled = slices.shuffle(SHUFFLE_WINDOW_ROWS, reshuffle_each_iteration=True)
     dataset = shuffled.batch(work.batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -72,14 +72,14 @@ def batched_data_loader(work: Workload) -> StartEpoch:
 
 
 def sampled_data_loader(work: Workload) -> StartEpoch:
-    """Load batches of half of the rows, or of rows drawn by weight, with the samplers of PyTorch."""
+    """Load half of the rows, or rows drawn by weight, with PyTorch's samplers."""
     sampler = BatchSampler(choose_rows(work), work.batch, drop_last=False)
     loader = DataLoader(TorchBatchDataset(work), sampler=sampler, batch_size=None)
     return lambda: loader
 
 
 def choose_rows(work: Workload) -> Any:
-    """Return the sampler of the option "choice": half of the rows, or all rows by weight."""
+    """Return the sampler of the option "choice": half of the rows, or weighted rows."""
     if work.options["choice"] == "sample":
         return WeightedRandomSampler(make_weights(work), work.rows)
     return SubsetRandomSampler(range(0, work.rows, 2))
@@ -103,7 +103,7 @@ def iterable_data_loader(work: Workload) -> StartEpoch:
 
 
 def bucket_data_loader(work: Workload) -> StartEpoch:
-    """Load padded batches of texts with a batch sampler, and with `pad_sequence` as the collate function."""
+    """Load padded batches of texts with a batch sampler and `pad_sequence`."""
     texts, workers = make_texts(work), int(work.options["workers"])
     rows = torch.split(torch.from_numpy(texts.values), texts.lengths.tolist())
     loader = DataLoader(
@@ -199,5 +199,8 @@ def _load_with_torchvision(path: str, shape: tuple[int, ...]) -> Any:
 
 
 def _pad_batch(texts: list[Any]) -> Any:
-    """Pad the texts of a batch. This is no lambda, because worker processes need a function that can be pickled."""
+    """Pad the texts of a batch.
+
+    This function is no lambda, so that it can be pickled.
+    """
     return pad_sequence(texts, batch_first=True)

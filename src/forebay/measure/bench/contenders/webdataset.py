@@ -15,7 +15,7 @@ WINDOW = 1000  # samples that WebDataset shuffles, as in its documentation
 
 
 def web_loader(work: Workload) -> StartEpoch:
-    """Read `.tar` files with WebDataset and its decoder in worker processes; resize with Pillow, and make batches."""
+    """Read and decode `.tar` files with WebDataset in worker processes, and resize with Pillow."""
     shards = sorted(map(str, Path(work.path).glob("*.tar")))
     workers = min(len(os.sched_getaffinity(0)), len(shards))
     samples = webdataset.WebDataset(shards, shardshuffle=len(shards)).shuffle(WINDOW).decode("pil")

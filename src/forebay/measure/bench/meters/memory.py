@@ -1,4 +1,4 @@
-"""Meter of the memory of a contender over many epochs: its peak, and its growth in the later epochs."""
+"""Meter of a contender's memory over many epochs: its peak, and its later growth."""
 
 from itertools import combinations
 from statistics import median

@@ -60,7 +60,10 @@ class BackgroundProducts:
             self._enqueue()
 
     def stop(self) -> None:
-        """Wait for the queued products. Their times do not count, because no batches arrive during the wait."""
+        """Wait for the queued products.
+
+        Their times do not count, because no batches arrive during the wait.
+        """
         self._record_finished()
         self._stream.synchronize()
         self._queued.clear()

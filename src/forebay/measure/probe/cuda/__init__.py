@@ -1,1 +1,1 @@
-"""Measurement of the ceilings of a GPU. The probe imports these modules only if cuda-bindings is installed."""
+"""Measurement of a GPU's ceilings; the probe imports it only if cuda-bindings is installed."""

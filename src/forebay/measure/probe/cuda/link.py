@@ -81,7 +81,7 @@ def measure_page_lock(rig: Rig) -> float:
 
 
 def read_pcie_link(rig: Rig) -> tuple[int | None, int | None]:
-    """Return the PCIe generation and the number of lanes of the link; None for a value that NVML omits.
+    """Return the PCIe generation and number of lanes; None for values that NVML omits.
 
     Read both during copies, because an idle link may reduce its generation or its number of lanes.
     """
@@ -94,7 +94,7 @@ def read_pcie_link(rig: Rig) -> tuple[int | None, int | None]:
 
 
 def measure_small_copy(rig: Rig) -> float:
-    """Return seconds per copy of 4 KiB to the device, when the host queues many copies without a wait."""
+    """Return seconds per 4 KiB copy to the device; many are queued without a wait."""
     return _seconds_per_call(lambda: rig.stream.upload(rig.inbound, rig.source, SMALL_NBYTES), finish=rig.stream.wait)
 
 
@@ -109,7 +109,7 @@ def measure_readback(rig: Rig) -> float:
 
 
 def measure_launch(rig: Rig) -> float:
-    """Return seconds per launch of an empty kernel, when the host queues many kernels without a wait."""
+    """Return seconds per launch of an empty kernel; many are queued without a wait."""
     return _seconds_per_call(_make_launch(rig), finish=rig.stream.wait)
 
 

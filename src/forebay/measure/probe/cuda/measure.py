@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def measure_device(buffers: Buffers) -> tuple[DeviceCeilings, list[str]]:
-    """Measure GPU 0, and return its ceilings and a message for each ceiling that is missing."""
+    """Measure GPU 0. Return its ceilings, and a message for each missing ceiling."""
     device = Device(0)
     free_nbytes, total_nbytes = device.memory()  # read before this function allocates device memory
     missing: list[str] = []
@@ -51,7 +51,7 @@ def measure_device(buffers: Buffers) -> tuple[DeviceCeilings, list[str]]:
 
 
 def _measure_optional(subject: str, measure: Callable[[Rig], T], rig: Rig, missing: list[str]) -> T | None:
-    """Return the result of `measure`. If it fails, add a message to `missing` and return None.
+    """Return the result of `measure`, or add a message to `missing` and return None.
 
     Optional measurements need the run-time compiler or a recent driver, which some machines do not have.
     """

@@ -31,14 +31,17 @@ def measure_pull(rig: Rig) -> RowSpeeds:
 
 
 def measure_batched_copy(rig: Rig) -> RowSpeeds:
-    """Measure how fast DMAs copy rows of each size, one DMA per row. One driver call queues many DMAs."""
+    """Measure how fast DMAs copy rows of each size, one DMA per row.
+
+    One driver call queues many DMAs.
+    """
     copies = BatchCopy()
     return RowSpeeds(tuple(RowSpeed(row_nbytes, _measure_copy(rig, copies, row_nbytes)) for row_nbytes in ROW_NBYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class PullTarget:
-    """A device buffer of the rig, with the stream and the workspace of the kernels that fill it."""
+    """A device buffer, with the stream and the workspace of the kernels that fill it."""
 
     stream: Stream
     pointer: int  # address of the device buffer
@@ -65,7 +68,7 @@ def pull_rows(rig: Rig, mover: RowMover, target: PullTarget, row_nbytes: int, in
 
 @contextmanager
 def open_pull_target(rig: Rig, stream: Stream, pointer: int, rows: int) -> Iterator[PullTarget]:
-    """Allocate a workspace for at most `rows` rows, and yield the target. Free the workspace at the end."""
+    """Yield a target for at most `rows` rows. Free its workspace at the end."""
     with ExitStack() as cleanup:
         memory = rig.device.allocate(KernelWorkspace.nbytes(rows, [1]))
         cleanup.callback(rig.device.free, memory)

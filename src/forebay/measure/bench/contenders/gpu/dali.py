@@ -49,10 +49,10 @@ def image_folder(work: Workload) -> StartEpoch:
 
 
 class DaliBatchSource:
-    """Makes a batch from its number. DALI does not restart the numbers at a new epoch.
+    """Makes a batch from its number.
 
-    Each worker process has a copy of this object and makes only some of the batches. So a batch must depend only on its
-    number.
+    DALI does not restart the numbers at a new epoch. Each worker process has a copy of this object and makes only some
+    of the batches. So a batch must depend only on its number.
     """
 
     def __init__(self, work: Workload, workers: int) -> None:

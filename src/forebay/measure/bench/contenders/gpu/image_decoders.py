@@ -19,7 +19,7 @@ __all__ = ["libjpeg_turbo", "nvimgcodec", "nvjpeg"]
 
 
 def libjpeg_turbo(work: Workload) -> StartEpoch:
-    """Decode and resize in one thread per core, and copy each batch to the GPU asynchronously."""
+    """Decode and resize in one thread per core, and copy batches to the GPU asynchronously."""
     from forebay.measure.bench.contenders.simplejpeg import decoder_threads
 
     start_epoch = decoder_threads(work)

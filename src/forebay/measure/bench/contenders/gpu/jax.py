@@ -1,4 +1,4 @@
-"""JAX without a loader: NumPy gathers the rows and JAX copies them, or JAX gathers resident rows."""
+"""JAX without a loader: JAX copies rows that NumPy gathers, or gathers resident rows."""
 
 from collections.abc import Iterator
 from itertools import count

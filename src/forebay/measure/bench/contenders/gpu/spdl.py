@@ -18,7 +18,7 @@ GATHER_THREADS, COPY_THREADS = 12, 2
 
 
 def pipeline(work: Workload) -> StartEpoch:
-    """Gather rows into page-locked memory in 12 threads, and copy them to the GPU in 2 other threads."""
+    """Gather rows into page-locked memory in 12 threads, and copy them in 2 others."""
     builder = PipelineBuilder().add_source(endless_index_batches(work))
     builder.pipe(_PinnedGather(work), concurrency=GATHER_THREADS, output_order="input", max_failures=0)
     builder.pipe(_DeviceCopy(), concurrency=COPY_THREADS, output_order="input", max_failures=0)
@@ -59,7 +59,7 @@ class _DeviceCopy:
 
 
 def _record_streams(batches: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield the batches. First tell torch which stream uses a batch, so that the memory stays valid."""
+    """Yield batches after telling torch which stream uses them, so their memory stays valid."""
     for batch in batches:
         batch.record_stream(torch.cuda.current_stream())
         yield batch

@@ -47,7 +47,7 @@ def batched_data_loader(work: Workload) -> StartEpoch:
 
 
 def sampled_data_loader(work: Workload) -> StartEpoch:
-    """Load batches of half of the rows, or of rows drawn by weight, in worker processes."""
+    """Load half of the rows, or rows drawn by weight, in worker processes."""
     return _load_batches(work, choose_rows(work))
 
 
@@ -105,7 +105,7 @@ def prefetched_copies(work: Workload) -> StartEpoch:
     copy_stream = torch.cuda.Stream()
 
     def send(number: int) -> None:
-        """Queue the copy of a batch, behind all work on the previous batch in the same buffer."""
+        """Queue the copy of a batch, behind all work on its buffer's previous batch."""
         index, start = number % len(buffers), number * work.batch
         with torch.cuda.stream(copy_stream):
             copy_stream.wait_event(used_events[index])
