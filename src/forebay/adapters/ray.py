@@ -56,7 +56,7 @@ class DatasetStream(AbstractStream):
     needs_cluster = True  # the dataset's own operations run on the Ray cluster
 
     def __init__(self, dataset: Dataset, *, kept: bool) -> None:
-        """If `kept` is true, set the option of the dataset that preserves the order of blocks."""
+        """With `kept`, set the option of the dataset that preserves the order of blocks."""
         self._dataset, self._keeps_order = dataset, kept
         if kept:
             dataset.context.execution_options.preserve_order = True
@@ -126,7 +126,7 @@ class DatasetReader:
         self._block, self._blocks = [], iter(())
 
     def _block_rows_left(self) -> int:
-        """Return the number of unread rows in the current block; 0 at the end of the dataset.
+        """Return the number of unread rows in the current block; 0 at the dataset's end.
 
         If the current block has no unread rows, move to the next block first.
         """

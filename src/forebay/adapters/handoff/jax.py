@@ -189,7 +189,7 @@ def _scatter(values: Any, columns: Any, width: int) -> Any:
 
 @partial(jax.jit, static_argnums=2)
 def _locate(columns: Any, counts: Any, width: int) -> Any:
-    """Return the row and column of each value; those of repeated values are outside of the matrix."""
+    """Return the row and column of each value, for repeated values outside of the matrix."""
     rows, is_value = jax.numpy.arange(len(columns))[:, None], jax.numpy.arange(columns.shape[1]) < counts[:, None]
     rows, columns = jax.numpy.where(is_value, rows, len(columns)), jax.numpy.where(is_value, columns, width)
     return jax.numpy.stack([rows.reshape(-1), columns.reshape(-1)], axis=-1).astype(np.int32)

@@ -1,4 +1,4 @@
-"""The hand-off to JAX for devices to which JAX itself copies each batch, such as TPUs.
+"""The hand-off to JAX for devices to which JAX copies batches, such as TPUs.
 
 Forebay has no engine for these devices, so it fills batches in host memory.
 """

@@ -3,8 +3,8 @@
 Every process feeds its own rows. The rows of all processes together are the global batch.
 
 The hand-off passes views of the slot to a private function of JAX, which creates all parts of an array in one call. On
-the CPU, JAX uses the memory of aligned parts without a copy. If the function is missing or has changed, the hand-off
-falls back to `device_put` for each part.
+the CPU, JAX uses the memory of aligned parts without a copy. If the private function is missing or has changed, the
+hand-off falls back to `device_put` for each part.
 """
 
 from collections.abc import Callable, Sequence
@@ -91,7 +91,7 @@ class ShardedBatches:
         )
 
     def _locate(self, shape: tuple[int, ...]) -> GlobalShape:
-        """Return the global shape and the parts of an array of which this process has `shape`."""
+        """Return the `GlobalShape` of an array of which this process has `shape`."""
         rows, own_parts = shape[0], len(self._own_parts)
         if rows % own_parts:
             raise PipelineError(
@@ -146,7 +146,7 @@ class JaxShardedHandOff:
 
     @property
     def description(self) -> tuple[str, str]:
-        """The choice and the reason of a decision: the devices, and how they get their rows."""
+        """Choice and reason of a decision: the devices, and how they get rows."""
         devices, split = self._batches.local_devices, self.split
         platform, plural = devices[0].platform, "s" if len(devices) > 1 else ""
         how = "JAX uses the memory of the slots" if platform == "cpu" else "JAX copies the rows from the host"
@@ -210,7 +210,7 @@ def _check_sharding(sharding: Any) -> Any:
 
 
 def _row_parts(sharding: Any) -> dict[Any, int]:
-    """Return which part of the rows each device of any process gets: the number of the part by device."""
+    """Return, for each device of all processes, the number of its part of the rows."""
     if isinstance(sharding, SingleDeviceSharding):
         return dict.fromkeys(sharding.device_set, 0)
     rows_spec = sharding.spec[0] if len(sharding.spec) else None

@@ -53,7 +53,7 @@ class TensorflowHandOff:
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
         with tf.device(values.device):
-            # TensorFlow compares and stacks 64-bit integers on a GPU, but 32-bit integers on the host.
+            # Use 64-bit integers: TensorFlow compares and stacks them on a GPU, but 32-bit integers only on the host.
             is_value = tf.sequence_mask(tf.cast(counts, tf.int64), tf.constant(values.shape[1], tf.int64))
             rows = tf.where(is_value)[:, 0]
             indices = tf.stack([rows, tf.cast(columns[is_value], tf.int64)], axis=-1)
@@ -146,7 +146,7 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
 
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         with tf.device(values.device):
-            # TensorFlow stacks 64-bit integers on a GPU, but 32-bit integers on the host.
+            # Use 64-bit integers: TensorFlow stacks them on a GPU, but 32-bit integers only on the host.
             rows = tf.broadcast_to(tf.range(len(values), dtype=tf.int64)[:, None], columns.shape)
             indices = tf.stack([rows, tf.cast(columns, tf.int64)], axis=-1)
             zeros = tf.zeros((len(values), width), values.dtype)
@@ -177,7 +177,7 @@ class TensorflowArrayOps:
         return tf.cast(array, tf.float32)
 
     def to_integer(self, array: Any) -> Any:
-        return tf.cast(array, tf.int64)  # TensorFlow computes with 32-bit integers on the host
+        return tf.cast(array, tf.int64)  # TensorFlow computes with 32-bit integers only on the host
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return tf.cast(array, tf.as_dtype(dtype))

@@ -54,7 +54,7 @@ class ReplicaHandOff:
 
     @property
     def description(self) -> tuple[str, str]:
-        """The choice and the reason of a decision: the replicas, and how they get their rows."""
+        """Choice and reason of a decision: the replicas, and how they get rows."""
         count, split = len(self._devices), self.split
         how = "TensorFlow copies the rows from the host"
         if self.gpu_index is not None:

@@ -86,7 +86,7 @@ class TorchDeviceHandOff(TorchHandOff):
 
         Return None, because PyTorch never destroys a stream, so nothing needs to keep it alive.
         """
-        if _get_stream_handle(self.index):  # stream 0 needs no record: worker threads allocate on it
+        if _get_stream_handle(self.index):  # the pool knows stream 0, on which worker threads allocate
             owner.record_stream(torch.cuda.current_stream(self.index))
 
     def mark(self) -> StreamMarker:

@@ -160,7 +160,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
             ) from error
 
     def _write_backups(self, backups: list[_Backup]) -> None:
-        """Replace the file of states in one step, so that a killed process leaves no incomplete file."""
+        """Replace the file of states in one step. A killed process leaves no incomplete file."""
         self._states_path.parent.mkdir(parents=True, exist_ok=True)
         new_path = self._states_path.with_suffix(".new")
         with new_path.open("w") as file:

@@ -98,7 +98,7 @@ class FeedEpochs:
         self.next_epoch_batches = self._epoch_batches
 
     def finish_epoch(self) -> None:
-        """Record that Keras will not restart the epoch, and end an exhausted epoch of the feed.
+        """Record that Keras will not restart the epoch; end an exhausted epoch.
 
         Keras counts batches and requests none after the last batch, so the feed would not notice the end.
         """
@@ -133,7 +133,7 @@ class FeedEpochs:
 
 
 class EpochBatches:
-    """An iterator for Keras. It starts an epoch of the feed when Keras takes the first batch."""
+    """An iterator that starts an epoch of the feed when Keras takes the first batch."""
 
     def __init__(
         self,

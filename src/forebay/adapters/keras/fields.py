@@ -32,7 +32,7 @@ def make_arranger(structure: Structure | None, *, x: Fields, y: Fields, sample_w
 
 
 class _FirstBatchArranger:
-    """Chooses an arranger for the structure of the first batch, and uses it for all batches."""
+    """Chooses an arranger by the structure of the first batch, for all batches."""
 
     def __init__(self, fields_by_role: Mapping[str, Fields]) -> None:
         self._fields_by_role = fields_by_role

@@ -31,7 +31,7 @@ _ADVICE = {  # argument -> what the user should do instead
 def check_call(
     call: KerasCall, feed: Any, structure: Structure | None, parts: Sequence[Any] | None, *, is_endless: bool
 ) -> None:
-    """Raise an error for a call that Keras would fail to run, or run in another way than intended.
+    """Raise an error for a call that would fail, or do something else than intended.
 
     `structure` is the structure of a batch, and `parts` is the tuple that Keras gets from a batch. Both are None if
     they are unknown before the first batch. `is_endless` says whether the epochs of the feed never end.
@@ -66,7 +66,7 @@ def _refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
 
 
 def _refuse_endless_epochs(call: KerasCall, feed: Any) -> None:
-    """Raise an error if the call has no number of steps for a feed whose epochs never end.
+    """Raise an error for a call that would never end: no argument limits its steps.
 
     A callback may end the call, so a call with callbacks is not refused.
     """

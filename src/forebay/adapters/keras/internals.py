@@ -104,7 +104,7 @@ def is_building_model() -> bool:
 
 
 def is_one_batch_ahead() -> bool:
-    """Return whether the caller of this function was called to fetch a batch one step early.
+    """Return whether Keras called the caller of this function one step early.
 
     The JAX trainer does so on an accelerator.
     """
@@ -128,7 +128,7 @@ def set_num_batches(epoch_iterator: Any, batches: int | None) -> None:
     """Set the number of batches that Keras expects in this epoch.
 
     Keras reads the number only once per call of `fit`, so it would warn at the end of a shorter, resumed epoch that the
-    data ran out. Do nothing in versions of Keras that lack the attribute.
+    data ran out. Do nothing if this version of Keras keeps the number elsewhere.
     """
     if hasattr(epoch_iterator, "_num_batches"):
         epoch_iterator._num_batches = batches

@@ -80,7 +80,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             raise
         self._epochs = FeedEpochs(self._feed)
         self._error: Exception | None = None  # error in a call from TensorFlow; `on_epoch_end` raises it
-        self._traced: dict[tuple[str, int], Any] = {}  # `TracedBatches` by role of the feed and length of the signature
+        self._traced: dict[
+            tuple[str, int], Any
+        ] = {}  # iterators of compiled loops, by role of the feed and length of the signature
         self._has_warned_of_backup = False  # whether it warned of Keras's `BackupAndRestore`
         self._is_distributed = False  # whether tf.distribute fetches batches before the model takes them
         self._is_in_epoch = False
@@ -269,7 +271,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return tf_batches.TracedDataset(traced, make_batches)
 
     def on_epoch_begin(self) -> None:
-        """Limit the prefetch of Keras, and set the number of batches or steps of a resumed epoch."""
+        """Limit the prefetch of Keras, and tell Keras the length of a resumed epoch."""
         limit_prefetch(calling_epoch_iterator(), is_on_device=self._on_device)
         self._is_in_epoch, self._is_building = True, is_building_model()
         if self._epochs.next_epoch_batches is not None:
@@ -301,7 +303,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     @property
     def _has_known_output(self) -> bool:
-        """Whether the specs of batches are known before the first batch; False if a map runs on the device."""
+        """Whether batches have known specs in advance; False if a map runs on the device."""
         return self._feed.plan.input.output is not None
 
     def _uses_eager_tensors(self, model: Any) -> bool:

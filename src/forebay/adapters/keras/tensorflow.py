@@ -108,7 +108,7 @@ class EagerBatches:
 
 
 class TracedDataset:
-    """Returns the same traced iterator for each epoch, and gives it the batches of the epoch."""
+    """Returns the same traced iterator for each epoch, with the batches of the epoch."""
 
     def __init__(self, traced: "TracedBatches", make_batches: MakeBatches) -> None:
         self._traced = traced
@@ -159,7 +159,7 @@ class TracedBatches(tf.distribute.DistributedIterator):  # type: ignore[misc]  #
         return tf.cond(has_batch, lambda: optional.from_value(batch), lambda: optional.empty(self._signature))
 
     def next_leaves(self) -> tuple[Any, ...]:
-        """Return True and the leaves of the next batch, or False and zeros at the end."""
+        """Return True and the next batch's leaves, or False and zeros at the end."""
         try:
             return (True, *tf.nest.flatten(next(self._batches)))
         except StopIteration:

@@ -50,7 +50,10 @@ class BatchRows(Sequence[int]):
 
 
 class FeedDataset(Dataset):  # type: ignore[misc]  # torch is untyped here
-    """The dataset of a loader. It returns whole batches, but its length is the number of rows."""
+    """The dataset of a loader.
+
+    It returns whole batches, but its length is the number of rows.
+    """
 
     def __init__(self, loader_feed: LoaderFeed) -> None:
         self.loader_feed = loader_feed
@@ -125,10 +128,10 @@ class FeedSampler(DistributedSampler):  # type: ignore[misc]  # torch is untyped
 
 
 class FeedBatchSampler(BatchSampler):  # type: ignore[misc]  # torch is untyped here
-    """Yields the batches of the next epoch as `BatchRows`. No rows are read for batches that a trainer skips.
+    """Yields the batches of the next epoch as `BatchRows`.
 
-    A trainer that needs the same rows in every epoch makes this object again with a sequential sampler. Then the
-    batches of every epoch are those of epoch 0.
+    No rows are read for batches that a trainer skips. A trainer that needs the same rows in every epoch makes this
+    object again with a sequential sampler. Then the batches of every epoch are those of epoch 0.
     """
 
     def __init__(self, sampler: Any, batch_size: int | None, drop_last: bool) -> None:
@@ -159,7 +162,7 @@ def refuse_row(index: Any) -> NoReturn:
 
 
 def return_batch(batch: Tree) -> Tree:
-    """Return a batch as it is. This is the `collate_fn` of a loader, whose batches need no collation."""
+    """Return a batch as it is: the `collate_fn` of a loader with whole batches."""
     return batch
 
 

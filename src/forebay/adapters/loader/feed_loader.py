@@ -94,7 +94,10 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         self._loader_feed.set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
-        """Return statistics, as `Feed.stats` does. Before the first use, they lack the plan and the stages."""
+        """Return statistics, as `Feed.stats` does.
+
+        Before the first use, they lack the plan and the stages.
+        """
         return self._loader_feed.stats()
 
     @property

@@ -47,7 +47,7 @@ class LoaderFeed:
         self._indexed_place = (0, 0)  # epoch and number of the next batch of `_indexed`
         self._stream_end: tuple[int, int] | None = None  # an epoch of a stream, and the number of its batches
         self.last_batch_signal = LastBatchSignal()
-        # A feed that `_follow_rank` builds for another rank continues these.
+        # If `_follow_rank` builds a new feed, the new feed continues to use these.
         self.recorder, self.reports = Recorder(), RegularReports()
 
     # The feed
@@ -78,7 +78,7 @@ class LoaderFeed:
         return self.feed
 
     def _follow_rank(self) -> None:
-        """Use the rank that this process has now. Keep the position at which the next iterator starts."""
+        """Use the rank that this process has now, and keep the position."""
         rank = detect_rank() if self._shards_by_rank else self._pipeline.rank
         if self._pipeline.rank == rank:
             return
@@ -181,7 +181,7 @@ class LoaderFeed:
             self._move_to(self._requested.epoch)
 
     def begin(self, batches: "LoaderBatches") -> tuple[Epoch, int]:
-        """Start the next epoch of the feed. Return it, and the number of its batches or `UNKNOWN`."""
+        """Start the next epoch. Return the feed's iterator, and its number of batches or `UNKNOWN`."""
         feed = self.feed_of_rank
         self._move_to_requested()
         epoch = iter(feed)
@@ -197,7 +197,7 @@ class LoaderFeed:
             self._requested = None
 
     def prefetch(self) -> None:
-        """Start to fill the first batches of the next epoch, unless an iterator is in use."""
+        """Start to fill the next epoch's first batches, unless an iterator is in use."""
         feed = self.feed_of_rank
         if not self._is_iterating:
             self._move_to_requested()
@@ -255,12 +255,12 @@ class _EpochRequest:
     state_in_use: dict[str, Any] | None = None  # state of the feed at the request
 
     def replaces(self, state: dict[str, Any]) -> bool:
-        """Return whether the loader is at the start of the requested epoch, and not at `state`."""
+        """Return whether the loader is at the start of the requested epoch, not at `state`."""
         return self.epoch_in_use is None or (self.epoch_in_use != self.epoch and self.state_in_use == state)
 
 
 class LoaderBatches(Iterator[Tree]):
-    """An iterator over one epoch. It starts the epoch when the trainer requests the first batch.
+    """An iterator that starts an epoch when the trainer requests the first batch.
 
     It cannot start earlier: trainers create iterators before they call `set_epoch`, and iterators that they never use.
     """
@@ -328,16 +328,16 @@ class LastBatchSignal:
 
 
 def cursor_of_batch(schedule: Schedule, epoch: int, number: int) -> Cursor:
-    """Return the cursor before a batch. `number` counts the batches from the start of the epoch."""
+    """Return the cursor before a batch; `number` is the number of batches before it."""
     passes, batches = divmod(number, schedule.pass_batches or ENDLESS)
     return schedule.advance(Cursor(epoch=epoch, passes=passes, batches=number - batches), batches)
 
 
 def _count_rest(pipeline: Pipeline, cursor: Cursor) -> tuple[int, int]:
-    """Return the number of batches after a cursor in its epoch, and of rows of all ranks in an incomplete last step.
+    """Return the numbers of batches after a cursor and of rows in an incomplete step.
 
-    The rows are 0 if the last step is full. Both numbers are `UNKNOWN` if the epoch is endless, or if the length of the
-    input is unknown.
+    The rows are those of all ranks, or 0 if the last step is full. Both numbers are `UNKNOWN` if the epoch is endless,
+    or if the length of the input is unknown.
     """
     schedule: Schedule = pipeline.schedule
     if not pipeline.indexed or schedule.batches is None:

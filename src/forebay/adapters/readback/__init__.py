@@ -1,1 +1,1 @@
-"""Copies of results from a device to the host (read-back), and a check for finite values."""
+"""Copies of results from a device to the host, and a check for finite values."""

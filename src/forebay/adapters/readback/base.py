@@ -1,4 +1,4 @@
-"""What the read-back of all frameworks shares: protocols, grouped copies, and the framework of an array."""
+"""What the read-back code of all frameworks shares: protocols, copies and helper functions."""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -62,7 +62,10 @@ class PendingCopy(Protocol):
 
 
 class HostCopier(Protocol):
-    """Copies arrays of one framework to the host. It may reuse memory and streams for several copies."""
+    """Copies arrays of one framework to the host.
+
+    It may reuse memory and streams for several copies.
+    """
 
     def __init__(self, max_copies: int) -> None:
         """Prepare for at most `max_copies` pending copies at a time."""

@@ -23,10 +23,10 @@ __all__ = ["DeviceReader"]
 
 
 class DeviceReader:
-    """Copies arrays of one GPU to the host, in the order of the calls of `start_copy`."""
+    """Copies arrays of one GPU to the host, in the order of `start_copy` calls."""
 
     def __init__(self, index: int, max_copies: int) -> None:
-        """Prepare for at most `max_copies` pending copies at a time from the GPU with this index."""
+        """Prepare for at most `max_copies` pending copies at a time from one GPU."""
         self._device, self._max_blocks = device_at(index), max_copies
         self._stream = Stream(self._device)
         self._blocks: list[_PageLockedBlock] = []
@@ -45,7 +45,7 @@ class DeviceReader:
         return _PageLockedCopy(self, block, views, arrays)
 
     def _queue_copies(self, arrays: Sequence[DeviceArray], block: "_PageLockedBlock", stream: int) -> list[Array]:
-        """Queue the copies of arrays into a block, and return one view of the block for each array."""
+        """Queue copies into a block, and return one view of the block per array."""
         block.source_ready.record(stream)
         self._stream.wait_for(block.source_ready)
         views, offset = [], 0
@@ -110,7 +110,10 @@ class _PageLockedBlock:
 
 
 class _PageLockedCopy:
-    """A copy of arrays into a block. It keeps the arrays on the device alive until `take`."""
+    """A copy of arrays into a block.
+
+    It keeps the arrays on the device alive until `take`.
+    """
 
     __slots__ = ("_arrays", "_block", "_reader", "_views")
 

@@ -24,7 +24,10 @@ class HostCopier:
 
 
 def all_finite(leaves: Sequence[Any]) -> np.bool_:
-    """Return whether all values are finite. Stop at the first leaf with a value that is not finite."""
+    """Return whether all values are finite.
+
+    Stop at the first leaf with a value that is not finite.
+    """
     return np.bool_(all(_is_finite(np.asarray(leaf)) for leaf in leaves))
 
 

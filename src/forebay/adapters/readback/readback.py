@@ -220,7 +220,7 @@ class _PendingResult:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether the copy is done or has failed. `finish` returns the error of a failed copy."""
+        """Whether the copy is done or has failed; `finish` returns the error."""
         try:
             return self.pending.has_arrived
         except Exception:

@@ -23,7 +23,7 @@ _CHECKABLE_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 class HostCopier:
-    """Copies tensors of a device on a thread of Forebay, and tensors of the host at once.
+    """Copies device tensors on a thread of Forebay, and host tensors at once.
 
     Tensors are immutable, so there is no need to copy them on the device first.
     """

@@ -112,8 +112,8 @@ def _try_lock(locks: PageLockSet, address: int, nbytes: int) -> bool:
 def _copy_locked(stream: Stream, destination: int, start: int, stop: int, boundaries: list[int]) -> None:
     """Queue copies of page-locked memory, each inside one page-lock.
 
-    A copy across the boundary of two page-locks would fail. There are several if other code has locked a part of the
-    memory earlier.
+    A copy across the boundary of two page-locks would fail. The memory has several page-locks if other code has locked
+    a part of it earlier.
     """
     edges = [start, *(boundary for boundary in boundaries if start < boundary < stop), stop]
     for begin, end in pairwise(edges):
@@ -121,10 +121,10 @@ def _copy_locked(stream: Stream, destination: int, start: int, stop: int, bounda
 
 
 def _copy_pageable(stream: Stream, destination: int, part: Array) -> None:
-    """Queue a copy of memory that Forebay has not page-locked; the driver uses its own buffer.
+    """Queue a copy of memory that Forebay has not page-locked.
 
-    The driver refuses memory if other code has page-locked a part of it. In this case, copy the memory to a new array
-    first.
+    The driver copies it through a buffer of its own. It refuses memory if other code has page-locked a part of it; in
+    this case, copy the memory to a new array first.
     """
     try:
         stream.upload_pageable(destination, address_of(part), part.nbytes)

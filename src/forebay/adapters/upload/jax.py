@@ -11,7 +11,7 @@ __all__ = ["UntracedUploader"]
 
 
 class UntracedUploader:
-    """Calls an uploader outside of JAX's trace, so that the result is an array with memory."""
+    """Calls an uploader outside of JAX's trace, so that the result has memory."""
 
     def __init__(self, uploader: Uploader) -> None:
         self._uploader = uploader

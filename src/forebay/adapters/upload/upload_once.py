@@ -190,7 +190,10 @@ def _default_device(to: str) -> str:
 
 
 def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
-    """Make an array read-only, and return its cached copy. Upload the array if there is none."""
+    """Make an array read-only, and return its cached copy.
+
+    Upload the array if there is none.
+    """
     if array.flags.writeable:  # at the first call, or after the user made the array writable
         cached.read_only_copies.clear()
     if not cached.read_only_copies:
@@ -205,7 +208,10 @@ def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str],
 
 
 def _upload_if_changed(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
-    """Return the cached copy of an array. Upload the array again if its checksum has changed."""
+    """Return the cached copy of an array.
+
+    Upload the array again if its checksum has changed.
+    """
     checksum = _checksum(array)  # before the copy, so that the next call notices a write during the copy
     if key not in cached.checksummed_copies or cached.checksummed_copies[key][0] != checksum:
         cached.checksummed_copies.pop(key, None)  # free the memory of the old copy first
