@@ -120,7 +120,10 @@ def _reserve_file(file: Path | None) -> Iterator[None]:
 
 
 def _print_results(results: BenchResults, arguments: argparse.Namespace) -> int:
-    """Print and save the results. Return the exit code: 0, or 2 if no loader was measured."""
+    """Print and save the results.
+
+    Return the exit code: 0, or 2 if no loader was measured.
+    """
     document = to_json(results)
     if arguments.json:
         print_json(document)

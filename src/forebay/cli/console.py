@@ -44,7 +44,7 @@ def error_console() -> Console:
 
 @contextmanager
 def report_progress(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a progress line while the `with` block runs. Yield a function that changes the text of the line.
+    """Show a progress line in the `with` block; yield a function that changes its text.
 
     If stderr is not a terminal, show nothing.
     """

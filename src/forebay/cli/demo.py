@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
-    """Return the rows per second of each loader by name, and the decisions of the feed from memory.
+    """Return the rows per second of each loader, and the decisions of `memory_feed`.
 
     The loaders run in turn, so that other load on the machine affects all of them equally.
     """
@@ -142,7 +142,7 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
         table.add_row(decision["name"], decision["choice"], decision["why"])
     console.print(table)
     console.print("\nA feed delivers each row once per epoch. Only the seed and the epoch determine the order.")
-    console.print("It reuses the memory of batches that you no longer use.")
+    console.print("A feed reuses the memory of batches that you no longer use.")
 
 
 def _print_feed_result(result: dict[str, Any] | None) -> None:

@@ -113,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also predict the step time on another link: pcie3, pcie4, pcie5 or c2c",
     )
     parser.add_argument(
-        "--verify", action="store_true", help="run the script again with the main cure emulated, and compare"
+        "--verify", action="store_true", help="run the script again, emulate the main cure, and compare the step times"
     )
     privacy = parser.add_mutually_exclusive_group()
     privacy.add_argument(
@@ -189,7 +189,7 @@ def _compare(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
 
 
 def _read_document(path: str) -> Document:
-    """Return the JSON document of a file that --json wrote, or of the diagnosis of a capture."""
+    """Return the JSON document in a file of --json, or that of a capture."""
     if not is_capture(path):
         return read_document(path)
     return validate_document(to_document(diagnose(Capture.load(path))), path)
@@ -267,13 +267,16 @@ def _report_early(capture: Capture, arguments: argparse.Namespace, terminal: Doc
         return
     try:
         write_outputs(_diagnose(capture, arguments), arguments, terminal, announces=False)
-    except Exception as error:  # must not end the script
+    except Exception as error:  # an error of the doctor must not end the script
         text = f"the files could not be written yet: {describe_error(error)}. Wait until the script ends."
         terminal.status(text, style="red")
 
 
 def _report_last(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> None:
-    """Report on a script that does not end after SIGTERM. The caller then ends the process."""
+    """Report on a script that does not end after SIGTERM.
+
+    The caller then ends the process.
+    """
     terminal.end_script_output()
     if capture.rank is not None:
         rename_for_rank(arguments, capture.rank)

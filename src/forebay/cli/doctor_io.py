@@ -71,13 +71,13 @@ def is_capture(path: str) -> bool:
 
 
 def find_rank_captures(arguments: argparse.Namespace) -> list[str]:
-    """Return the paths if the user passed several captures and nothing else; otherwise an empty list."""
+    """Return the paths if the user passed only captures, and several; otherwise an empty list."""
     paths = [arguments.script, *arguments.arguments] if arguments.script else []
     return paths if len(paths) > 1 and all(map(is_capture, paths)) else []
 
 
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """Add the rank to the names of the output files, because each rank writes files of its own."""
+    """Add the rank to the names of the output files, because each rank writes some."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:

@@ -72,7 +72,10 @@ class _QuietConsole(SafeConsole):
 
 
 class _StreamCopy:
-    """Prints on a copy of a stream's file descriptor, or on the stream itself if it has no descriptor."""
+    """Prints on a copy of a stream's file descriptor.
+
+    If the stream has no file descriptor, it prints on the stream itself.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._copy: TextIO | None = None

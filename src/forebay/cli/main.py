@@ -77,7 +77,7 @@ def _make_parsers(
 
 
 def _describe_unknown(argument: str, parser: argparse.ArgumentParser | None) -> str:
-    """Return the error message for an unknown argument. It names the most similar option, if there is one."""
+    """Return the error message for an unknown argument, with the most similar option."""
     name = argument.partition("=")[0]
     options = [each for action in parser._actions for each in action.option_strings] if parser else []
     similar = get_close_matches(name, options, n=1)

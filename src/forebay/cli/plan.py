@@ -72,7 +72,10 @@ def _measure(feed: Feed) -> float:
 
 
 def _run_for(feed: Feed, seconds: float) -> tuple[int, float]:
-    """Take batches until the epoch ends or `seconds` have passed. Return the number of rows and the elapsed seconds."""
+    """Take batches until the epoch ends or `seconds` have passed.
+
+    Return the number of rows and the elapsed seconds.
+    """
     rows, start = 0, time.perf_counter()
     for batch in feed:
         rows += len(feed.structure.flatten_like(batch)[0])

@@ -72,7 +72,7 @@ def _load_scenario(arguments: argparse.Namespace, probe: Probe | None) -> Scenar
 
 
 def _probe_note(probe: Probe) -> str:
-    """Return a sentence that says whether the speeds of disk and link are from the probe or from the scenario."""
+    """Return a sentence with the source of disk and link speeds: probe or scenario."""
     speeds = probed_speeds(probe)
     sources = [
         f"{name} {_format_speed(speeds[field])}" if field in speeds else f"{name} from the scenario (not probed)"
