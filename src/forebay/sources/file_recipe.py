@@ -29,7 +29,7 @@ class FileSourceRecipe:
     paths: Paths
     spec: Tree | None
     options: dict[str, Any]
-    version: str = ""  # of all objects in the store; empty for local files: their times differ between machines
+    version: str = ""  # of objects that are read in byte ranges; empty for files, whose times differ between machines
 
     def __repr__(self) -> str:
         """Return a text without the options, because these may contain credentials of a store."""
@@ -41,14 +41,14 @@ class FileSourceRecipe:
     def identify(self) -> tuple[Any, ...]:
         """Return what identifies the rows: files, options and spec.
 
-        Raise SourceError if a store reports no version of the objects.
+        Raise SourceError if these are objects of a store and their version is not known.
         """
         options = {name: value for name, value in self.options.items() if name not in _READING_OPTIONS}
         if not are_read_as_objects(self.paths, self.options):
             return stamp_files(expand_paths(self.paths)), options, self.spec
         if not self.version:
             # The callers put this text after "there is no hash for", and add what the user can do.
-            raise SourceError(f"{self} (the store reports no version of it)")
+            raise SourceError(f"{self} (the version of these objects is not known)")
         return str(self), self.version, options, self.spec
 
     def with_absolute_paths(self) -> "FileSourceRecipe":

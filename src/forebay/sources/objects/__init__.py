@@ -1,4 +1,4 @@
-"""Sources in an object store, read in byte ranges.
+"""Sources of rows in an object store, which Forebay reads in byte ranges.
 
 Forebay lists the objects once and prefetches large byte ranges. It caches blocks, retries failed requests and verifies
 the length and the version of every response. A block is a byte range of at most 8 MiB (more only if a single row is

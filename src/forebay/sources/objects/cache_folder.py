@@ -35,13 +35,13 @@ from forebay.sources.objects.locked_files import (
 __all__ = ["CacheFolder", "UnpublishedFile"]
 
 _TEMPORARY_NAME = re.compile(r"[0-9a-f]{32}\.part")
-_TEMPORARY_NAME_OF_0_1 = re.compile(r".+\.[0-9]+\.part", re.DOTALL)  # 0.1 locked no temporary files
+_TEMPORARY_NAME_OF_0_1 = re.compile(r".+\.[0-9]+\.part", re.DOTALL)  # Forebay 0.1 did not lock its temporary files
 # Names of the files that count against the budget: blocks, whole objects, temporary files. `used`, locks and checksums
 # do not count.
 _COUNTED = re.compile(
     rf"[0-9a-f]{{40}}(?:\.block|\.whole\..*)|{_TEMPORARY_NAME.pattern}|.+\.block\.[0-9]+\.[0-9]+\.part", re.DOTALL
 )
-_FOLDER_OF_0_1 = "whole"  # 0.1 stored whole objects in folders below this one, without checksums
+_FOLDER_OF_0_1 = "whole"  # Forebay 0.1 stored whole objects in folders below this folder, without checksums
 _FOLDER_NAME_OF_0_1 = re.compile(r"[0-9a-f]{40}")
 _STALE_SECONDS = 3600  # Forebay assumes that the writer of a file has died after an hour without a change
 _USED_WIDTH = 20  # characters of the number in `used`, so that one write replaces it
@@ -52,9 +52,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedFile:
-    """A temporary file, which has its full length from the start. `publish` renames it when it is complete.
+    """A temporary file that its writer fills. `CacheFolder.publish` then renames it.
 
-    The writer holds a lock on the open file.
+    It has its full length from the start. The writer holds a lock on it, which shows that the writer is alive.
     """
 
     path: Path
@@ -62,21 +62,21 @@ class UnpublishedFile:
     nbytes: int
 
     def write(self, data: bytes) -> None:
-        """Append bytes. On a nearly full disk, a single system call may write only some of them."""
+        """Append bytes."""
         remaining = memoryview(data)
-        while remaining:
+        while remaining:  # on a nearly full disk, a system call may write only some of the bytes
             remaining = remaining[self.file.write(remaining) :]
 
 
 class CacheFolder:
     """Opens, reserves, publishes and deletes the files of one cache folder. Thread-safe.
 
-    If the folder cannot be written, `problem` says why. Files in it can still be read.
+    If the folder cannot be written, `problem` says why. The files in the folder can still be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str], budget_nbytes: int) -> None:
         self.path, self.budget_nbytes = Path(folder).expanduser(), budget_nbytes
-        self.problem = ""  # why nothing more is stored; "" while files are stored
+        self.problem = ""  # why the folder cannot be written; "" if it can
         self.used_nbytes = 0  # bytes of all processes, as this process last read or wrote them in the file `used`
         self._lock = threading.Lock()
         try:
@@ -109,7 +109,10 @@ class CacheFolder:
             return None
 
     def reserve(self, nbytes: int) -> UnpublishedFile | None:
-        """Create a temporary file of `nbytes`, or return None if it does not fit in the budget."""
+        """Create and return a temporary file of `nbytes`.
+
+        Return None if the file does not fit in the budget.
+        """
         with self._hold_locks():
             used_nbytes = self._read_used_nbytes()
             if used_nbytes + nbytes > self.budget_nbytes:
@@ -120,10 +123,10 @@ class CacheFolder:
         return unpublished
 
     def publish(self, unpublished: UnpublishedFile, name: str, *, replace: bool) -> bool:
-        """Give a complete file its name, and release its lock.
+        """Give a complete file its name, release its lock, and return True.
 
-        Delete it instead, and return False, if `replace` is False and another process has stored a file of this name
-        and length, such as another rank on this host.
+        If `replace` is False and another process, such as another rank on this host, has stored a file of this name and
+        length, delete the file instead and return False.
         """
         path = self.path / name
         with self._hold_locks():
@@ -151,12 +154,12 @@ class CacheFolder:
             self._write_used_nbytes(max(0, self._read_used_nbytes() - nbytes))
 
     def delete_copy_of_version_0_1(self, digest: str) -> None:
-        """Delete the copy of a whole object that 0.1 has stored. It has no checksum."""
+        """Delete the copy of an object that Forebay 0.1 stored, because it has no checksum."""
         with suppress(OSError), self._hold_locks():
             for _, folder in _folders_of_0_1(self.path, [digest]):
                 for entry in _files(folder):
                     if not entry.name.endswith(".part"):
-                        _log.info("0.1 stored %r without a checksum; Forebay downloads it again", entry.name)
+                        _log.info("Forebay 0.1 stored %r without a checksum; Forebay downloads it again", entry.name)
                         nbytes = _entry_nbytes(entry)
                         os.unlink(entry.name, dir_fd=folder)
                         self._write_used_nbytes(max(0, self._read_used_nbytes() - nbytes))
@@ -165,9 +168,10 @@ class CacheFolder:
 
     @contextmanager
     def hold_object_lock(self, digest: str, on_wait: Callable[[], None]) -> Iterator[None]:
-        """Lock out other threads and processes that download the same object. Call `on_wait` while waiting.
+        """Lock out other threads and processes that download the same object.
 
-        The digest selects one of 256 lock files. Without a lock, two processes may download the object twice.
+        Call `on_wait` while another process holds the lock. The digest of the object selects one of 256 lock files. If
+        the file system has no locks, two processes may both download the object.
         """
         descriptor = -1
         with suppress(OSError):
@@ -182,7 +186,7 @@ class CacheFolder:
                 release_and_close(descriptor)
 
     def stop_storing(self, error: OSError | ValueError) -> None:
-        """Store nothing more, and log the reason once."""
+        """Record why the folder cannot be written, and log it once."""
         if not self.problem:
             self.problem = f"{self.path}: {getattr(error, 'strerror', None) or error}"
             _log.warning("the disk cache stores nothing more; reading continues: %s", self.problem)
@@ -200,7 +204,7 @@ class CacheFolder:
         return UnpublishedFile(path, file, nbytes)
 
     def _read_used_nbytes(self) -> int:
-        """Return the number in `used`, or count the files if it is not a valid number."""
+        """Return the number in `used`; if it is not valid, the bytes of all files."""
         with suppress(OSError, ValueError):
             descriptor = open_safely(self.path / "used", os.O_RDONLY)
             with os.fdopen(descriptor, "rb") as file:
@@ -221,7 +225,7 @@ class CacheFolder:
         self.used_nbytes = nbytes
 
     def _counted_sizes(self) -> dict[str, int]:
-        """Return the sizes of the files that count against the budget, by their paths below the folder."""
+        """Return path -> bytes of the files that count against the budget."""
         sizes = {entry.name: _entry_nbytes(entry) for entry in _files(self.path) if _COUNTED.fullmatch(entry.name)}
         for name, folder in _folders_of_0_1(self.path):
             sizes |= {f"{_FOLDER_OF_0_1}/{name}/{entry.name}": _entry_nbytes(entry) for entry in _files(folder)}
@@ -237,7 +241,7 @@ class CacheFolder:
 
     @contextmanager
     def _hold_locks(self) -> Iterator[None]:
-        """Lock out other threads and, with a file lock, other processes."""
+        """Lock out other threads, and other processes by a file lock."""
         with self._lock:
             descriptor = open_safely(self.path / "lock", os.O_RDWR | os.O_CREAT)
             try:
@@ -248,7 +252,10 @@ class CacheFolder:
 
 
 def _delete_if_abandoned(entry: os.DirEntry[str], folder: int | None = None) -> None:
-    """Delete a temporary file whose writer has died. Its path may be relative to an open folder."""
+    """Delete a temporary file whose writer has died.
+
+    `folder` is the descriptor of an open folder to which the path is relative, or None.
+    """
     with suppress(OSError):
         if _is_abandoned(Path(entry.path), folder):
             os.unlink(entry.path, dir_fd=folder)
@@ -260,7 +267,7 @@ def _is_abandoned(path: Path, folder: int | None) -> bool:
     descriptor = open_safely(path, os.O_RDONLY, folder)
     try:
         is_old = time.time() - os.fstat(descriptor).st_mtime > _STALE_SECONDS
-        got_lock = try_lock(descriptor)  # True: no writer holds it; None: the file system has no locks
+        got_lock = try_lock(descriptor)  # True: no writer holds the lock; None: the file system has no locks
         has_no_writer = got_lock is True and _TEMPORARY_NAME.fullmatch(path.name) is not None
         return has_no_writer or (is_old and got_lock is not False)
     finally:
@@ -268,15 +275,19 @@ def _is_abandoned(path: Path, folder: int | None) -> bool:
 
 
 def _files(folder: str | os.PathLike[str] | int) -> list[os.DirEntry[str]]:
-    """Return the regular files of a folder. In an open folder, their paths are relative to it."""
+    """Return the regular files of a folder.
+
+    If `folder` is the descriptor of an open folder, the paths of the files are relative to it.
+    """
     with os.scandir(folder) as entries:
         return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
 
 
 def _folders_of_0_1(cache: Path, names: Sequence[str] | None = None) -> Iterator[tuple[str, int]]:
-    """Open the folders in which 0.1 stored whole objects: all of them, or those with these names.
+    """Yield name and descriptor of each folder in which Forebay 0.1 stored a whole object.
 
-    Another user could replace a folder by a symbolic link at any time, but not an open one.
+    If `names` is given, yield only the folders with these names. The folders are open, because another user could
+    replace a path by a symbolic link at any time, but not an open folder.
     """
     with suppress(OSError), _opened(cache / _FOLDER_OF_0_1) as parent:
         all_names = os.listdir(parent) if names is None else names  # noqa: PTH208  an open folder has no path
@@ -302,7 +313,7 @@ def _entry_nbytes(entry: os.DirEntry[str]) -> int:
 
 
 def _regular_nbytes(path: Path) -> int | None:
-    """Return the length of a file, or None if it is missing or not a regular file."""
+    """Return the length of a regular file, or None if there is none."""
     try:
         status = path.lstat()
     except OSError:
@@ -311,5 +322,5 @@ def _regular_nbytes(path: Path) -> int | None:
 
 
 def _counted_nbytes(path: Path) -> int:
-    """Return the bytes of a file that count against the budget."""
+    """Return a file's length, or 0 if it does not count against the budget."""
     return (_regular_nbytes(path) or 0) if _COUNTED.fullmatch(path.name) else 0

@@ -14,7 +14,7 @@ __all__ = ["CacheTier", "RamTier"]
 
 
 class CacheTier(Protocol):
-    """Caches blocks up to a budget and never evicts one.
+    """Caches blocks up to a budget and never evicts a block.
 
     A block is a byte range of one object, which `RangeReader` reads with one request. The methods are thread-safe.
     """
@@ -27,9 +27,9 @@ class CacheTier(Protocol):
         ...
 
     def get_from_memory(self, block: ByteRange) -> Array | None:
-        """Return the bytes of a block that this process has stored or loaded before, or None.
+        """Return the bytes of a block that this process has stored or loaded, or None.
 
-        This looks only in a dictionary and never reads from disk, unlike `load`.
+        Unlike `load`, this method never reads from disk.
         """
         ...
 
@@ -41,7 +41,7 @@ class CacheTier(Protocol):
         ...
 
     def load(self, stored_object: StoredObject, block: ByteRange) -> Array | None:
-        """Return the bytes of a block, or None if the tier does not have the block.
+        """Return the bytes of a block, or None if the tier does not have it.
 
         A tier on disk opens the file of the block and verifies its checksum.
         """

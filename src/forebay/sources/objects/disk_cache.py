@@ -1,11 +1,12 @@
-"""The cache tier on local disk: one file per block, in a folder that processes share.
+"""The cache tier on local disk: one file per block, in a shared folder.
 
 A block is a byte range of an object. Its file ends with a checksum, which `load` verifies. The file name is a hash of
-URL, version, object size and byte range, so blocks of a changed object get new names. Blocks of an object without a
-version are not stored.
+URL, version, object size and byte range, so blocks of a changed object get new names. If an object has no version, the
+tier does not store its blocks, because it could not tell when they are out of date.
 
 If the disk is full, or the folder cannot be created or written, the tier stores no more blocks and reports this in the
-log and in `explain()`. It still serves the blocks that are in the folder. Forebay reads all others from the store.
+log and in `explain()`. It still returns the blocks that are in the folder. Forebay reads all other blocks from the
+store.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ class DiskTier:
     def __init__(self, folder: str | os.PathLike[str], budget_nbytes: int) -> None:
         self._folder, self.budget_nbytes = CacheFolder(folder, budget_nbytes), budget_nbytes
         self._blocks: dict[ByteRange, Array] = {}  # blocks that this process has mapped into memory
-        # File names of the blocks in the folder
+        # File names of the blocks in the folder.
         self._block_names = {name for name in self._folder.names() if name.endswith(".block")}
 
     @property

@@ -1,8 +1,8 @@
 """Downloads of whole objects whose rows cannot be read in byte ranges.
 
-A copy in the cache folder is named `HASH.whole.NAME`, and its length and checksum are in `HASH.crc32`. The hash is that
-of URL, version and size, so that a changed object gets a new name. Forebay verifies a copy whenever it opens the
-object. It downloads an object without a version again each time, because its copy may be out of date.
+The copy of an object in the cache folder is named `HASH.whole.NAME`. Its length and checksum are in `HASH.crc32`. The
+hash is that of URL, version and size, so that a changed object gets a new name. Forebay verifies a copy whenever it
+opens the object. It downloads an object without a version again each time, because the copy may be out of date.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 def download_objects(
     store: ObjectStore, objects: Sequence[StoredObject], cache: CacheFolder, threads: DaemonThreads
 ) -> list[Path]:
-    """Download objects that have no valid copy in the cache folder. Return the local path of each object."""
+    """Download objects without a valid copy in the cache folder. Return all local paths."""
     names = cache.names()
     # One download per digest, so an object that is listed twice is downloaded once.
     downloads = {_digest(stored_object): _Download(store, stored_object, cache) for stored_object in objects}
@@ -90,7 +90,7 @@ class _Download:
         return self.cache.path / self.name
 
     def _has_valid_copy(self) -> bool:
-        """Verify the length and the checksum of the copy. Delete a damaged copy."""
+        """Return whether the copy has the right length and checksum. Delete a damaged copy."""
         actual, expected = self._describe_copy(), self._read_checksum()
         if actual is None:
             return False
@@ -101,7 +101,7 @@ class _Download:
         return False
 
     def _describe_copy(self) -> str | None:
-        """Return the length and the checksum of the copy, or None if there is no copy."""
+        """Return length and checksum of the copy as text; None if there is no copy."""
         file = self.cache.open(self.name)
         if file is None:
             return None
@@ -131,13 +131,16 @@ class _Download:
             with self._reserve(0) as checksum_file:  # the few bytes of a checksum do not count towards the budget
                 checksum_file.write(description.encode())
                 self.cache.publish(checksum_file, self.checksum_name, replace=True)
-            # Another process may use an equal copy of an object without a version. Do not replace that copy.
+            # For an object without a version, another process may use an equal copy. Do not replace this copy.
             if self._describe_copy() != description:
                 self.cache.publish(unpublished, self.name, replace=True)
 
     @contextmanager
     def _reserve(self, nbytes: int) -> Iterator[UnpublishedFile]:
-        """Create a temporary file with `nbytes` of the cache budget. Delete it at the end, unless it was published."""
+        """Create a temporary file of `nbytes` in the cache folder.
+
+        Delete the file at the end of the `with` block, unless it was published.
+        """
         unpublished = self.cache.reserve(nbytes)
         if unpublished is None:
             raise _budget_error(self.cache, 1, nbytes)
@@ -147,7 +150,7 @@ class _Download:
             self.cache.discard(unpublished)
 
     def _write(self, unpublished: UnpublishedFile) -> str:
-        """Write the bytes of the object. Return their length and checksum."""
+        """Write the bytes of the object. Return their length and checksum as text."""
         checksum, md5, nbytes = 0, hashlib.md5(usedforsecurity=False), self.stored_object.nbytes
         for start in range(0, nbytes, _RANGE_NBYTES):
             data = self.store.read(self.stored_object, start, min(start + _RANGE_NBYTES, nbytes))

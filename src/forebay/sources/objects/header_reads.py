@@ -7,7 +7,8 @@ from forebay.sources.objects.stored_object import StoredObject
 
 __all__ = ["HeaderReads"]
 
-# Bytes per request, unless a parser reads more at once. Parsers make many small reads, and one request serves several.
+# Bytes per request, unless a parser reads more at once. Parsers make many small reads; a request serves several of
+# them.
 _RANGE_NBYTES = 16 * 1024
 _MAX_RANGES = 1024  # byte ranges in memory; an archive may have any number of headers
 
@@ -15,7 +16,7 @@ _MAX_RANGES = 1024  # byte ranges in memory; an archive may have any number of h
 class HeaderReads:
     """Reads parts of one object.
 
-    This class has the attributes of `MappedFile` that header parsers use, so the same parsers read files and objects.
+    This class has the attributes of `MappedFile` that header parsers use, so one parser reads both files and objects.
     """
 
     def __init__(self, store: ObjectStore, stored_object: StoredObject) -> None:

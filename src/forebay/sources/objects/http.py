@@ -2,8 +2,8 @@
 
 fsspec makes the aiohttp session from the user's options. This module sends the requests itself, because the read
 methods of fsspec do not return the headers of a response. A response must have the status 206 (or 200 for a whole
-object), the requested range, and the version that the listing reported: a strong or weak ETag, or else the time of the
-last modification.
+object), the requested range, and the version that the listing reported. The version is a strong or weak ETag, or
+without an ETag the time of the last modification.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from forebay.sources.objects.stored_object import StoredObject, find_version
 
 __all__ = ["HttpRangeBackend", "make_http_options"]
 
-_CONNECT_TIMEOUT_SECONDS = 10.0  # without a connection, as for S3
-_READ_TIMEOUT_SECONDS = 30.0  # without a byte from the server, as for S3
-_IDENTITY = {"Accept-Encoding": "identity"}  # byte ranges and lengths must refer to the stored bytes
+_CONNECT_TIMEOUT_SECONDS = 10.0  # for a connection attempt; the same as for S3
+_READ_TIMEOUT_SECONDS = 30.0  # without a byte from the server; the same as for S3
+_IDENTITY = {"Accept-Encoding": "identity"}  # no compression, so that byte ranges refer to the stored bytes
 _VERSION_HEADERS = ("ETag", "Last-Modified")
 
 
@@ -46,12 +46,15 @@ class HttpRangeBackend:
     def read(self, stored_object: StoredObject, start: int, stop: int) -> RangeResponse:
         response: RangeResponse = sync(self._file_system.loop, self._read, stored_object, start, stop)
         if stored_object.version and not response.version:
-            # The response names no version, so ask for the version after the read.
+            # The response has no version, so request the version after the read.
             return RangeResponse(response.data, find_version(self.info(stored_object.path)), response.content_range)
         return response
 
     async def _info(self, path: str) -> dict[str, Any]:
-        """Return what a HEAD request reports. If the server rejects HEAD or omits the length, send a GET request."""
+        """Return what a HEAD request reports, in the form of `info` in fsspec.
+
+        If the server rejects HEAD or omits the length, send a GET request.
+        """
         info: dict[str, Any] = {}
         for method in ("HEAD", "GET"):
             async with await self._request(method, path, {}) as response:
@@ -97,7 +100,10 @@ class HttpRangeBackend:
 
 
 async def _read_body(response: ClientResponse, nbytes: int) -> bytes:
-    """Return the body. Raise `EOFError` if it does not have `nbytes` bytes, without reading all of a longer body."""
+    """Return the body. Raise `EOFError` if it does not have `nbytes` bytes.
+
+    Do not read all of a longer body, because it may be endless.
+    """
     length = response.content_length
     if length is not None and length != nbytes:
         raise EOFError(f"the response has {length} bytes instead of {nbytes}")
@@ -113,7 +119,7 @@ async def _read_body(response: ClientResponse, nbytes: int) -> bytes:
 def _raise_for_status(response: ClientResponse) -> None:
     """Raise an error unless the status is 200 or 206.
 
-    aiohttp itself raises none for some other statuses, such as a redirect without a location.
+    The check of aiohttp accepts more statuses, such as a redirect without a location.
     """
     response.raise_for_status()
     if response.status not in (200, 206):
@@ -127,9 +133,9 @@ def _is_encoded(response: ClientResponse) -> bool:
 
 
 def _find_response_version(response: ClientResponse, listed: str) -> str:
-    """Return the version in a response, or "" if it has none.
+    """Return the version in a response, or "" if the response has none.
 
-    The version is of the same kind as the listed version: a date or an ETag.
+    The version is a date if the listed version is a date, else an ETag.
     """
     is_date = listed.endswith("GMT")
     return response.headers.get("Last-Modified" if is_date else "ETag", "")

@@ -1,4 +1,4 @@
-"""Safe opening of files in a folder that other users may write to, and file locks."""
+"""Functions that open files safely where other users may write, and file locks."""
 
 import errno
 import os
@@ -19,15 +19,18 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
 
 def open_folder(path: str | os.PathLike[str], folder: int | None = None) -> int:
-    """Open a folder, whose path may be relative to an open folder. Do not follow a symbolic link."""
+    """Open a folder and return its descriptor. Do not follow a symbolic link.
+
+    The path may be relative to `folder`, the descriptor of an open folder.
+    """
     _check_system()
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
 
 
 def open_safely(path: Path, flags: int, folder: int | None = None) -> int:
-    """Open a regular file of the current user or of root. Do not follow a symbolic link.
+    """Open a regular file of the current user or of root, and return its descriptor.
 
-    The path may be relative to an open folder.
+    Do not follow a symbolic link. The path may be relative to `folder`, the descriptor of an open folder.
     """
     _check_system()
     try:
@@ -54,7 +57,10 @@ def _check_system() -> None:
 
 
 def release_lock(descriptor: int) -> None:
-    """Release a lock. A forked process may have the file open too, so closing the file is not enough."""
+    """Release a lock.
+
+    Closing the file is not enough, because a forked process may have it open too.
+    """
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
@@ -70,15 +76,15 @@ def wait_for_lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
-        # On a file system without locks, continue without one: processes may then exceed the cache budget together.
+        # On a file system without locks, continue without a lock. Several processes may exceed the cache budget there.
         if error.errno not in _NO_LOCKS:
             raise
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Lock a file without waiting.
+    """Lock a file without waiting, and return True.
 
-    Return False if another writer holds the lock, and None if the file system has no locks.
+    Return False if another process or thread holds the lock, and None if the file system has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -52,7 +52,7 @@ class ObjectLayout:
 
 
 def find_layout_reader(suffix: str) -> Callable[..., ObjectLayout] | None:
-    """Return the function that reads the layout of a format from an object's header.
+    """Return the function that reads the layout of a file format from an object's header.
 
     Return None for a format that cannot be read in byte ranges.
     """

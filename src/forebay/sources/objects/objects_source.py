@@ -1,7 +1,7 @@
 """A source whose rows are in objects of a store: `from_files("s3://bucket/train/*.npy")`.
 
-For each group, the source takes the prefetched byte ranges, or requests them, and copies the rows out of them. The
-`RangeReader` reads a range from the store or from a cache tier.
+For each group, the source takes the prefetched byte ranges, or requests them if they were not prefetched. It copies the
+rows from these ranges. The `RangeReader` reads a range from the store or from a cache tier.
 """
 
 import threading
@@ -32,7 +32,7 @@ _LONG_ROW_NBYTES = 4096  # bytes; copying a row of this size or more directly is
 class ObjectsSource(AbstractSource):
     """The rows of one or more objects, one object after the other."""
 
-    # Objects are assumed not to change. If the store reports versions, reading a changed object raises an error.
+    # Forebay assumes that objects do not change. If the store reports versions, reading a changed object is an error.
     immutable = True
     can_prefetch = True
 
@@ -85,7 +85,7 @@ class ObjectsSource(AbstractSource):
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of the ranges that groups use, outside the cache tiers."""
+        """Bytes of the ranges that groups use, without those in cache tiers."""
         return self._reader.held_nbytes
 
     def counters(self) -> dict[str, int]:
@@ -104,11 +104,11 @@ class ObjectsSource(AbstractSource):
 
     def _hold_group(self, rows: Rows) -> PrefetchedGroup:
         """Take the prefetched ranges of a group, or request the ranges now."""
-        prefetchers = self._prefetchers  # also those that are finished: they may still hold groups
+        prefetchers = self._prefetchers  # including finished prefetchers, which may still hold groups
         group = take_prefetched(prefetchers, rows, self._reader) if prefetchers else None
         if group is not None and (isinstance(rows, slice) or all(ranges.covers(rows) for ranges in group.range_sets)):
             return group
-        if group is not None:  # another group: a key contains only some of the row numbers
+        if group is not None:  # a different group with an equal key, which contains only some of the row numbers
             group.release()
         return PrefetchedGroup.hold(rows, next(self._plan_groups([rows])), self._reader)
 
@@ -147,7 +147,7 @@ class ObjectsSource(AbstractSource):
         return np.sort(np.concatenate([cheaper_blocks, other_blocks[is_local], blocks_to_cache]))
 
     def _choose_shuffle_blocks(self, cache_nbytes: int) -> ShuffleBlocks | None:
-        """Return the shuffle blocks, or None if every order is fast.
+        """Return the shuffle blocks, or None if rows can be read fast in any order.
 
         Shuffle blocks help if the rows fit neither in the caches nor in half of the prefetch budget, and a row is too
         short for a request of its own.
@@ -223,7 +223,7 @@ def _copy_rows_directly(
 def _copy_scattered(
     column: RecordColumn, ranges: RangeSet, held_ranges: Sequence[HeldRange], rows: Array, targets: Sequence[Array]
 ) -> None:
-    """Copy rows range by range to a buffer, then in the requested order to the targets."""
+    """Copy rows range by range to a buffer, then in order to the targets."""
     order = np.argsort(rows, kind="stable")
     sorted_rows = rows[order]
     bytes_dtype = np.dtype((np.void, column.record.itemsize))

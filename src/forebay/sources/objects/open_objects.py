@@ -1,4 +1,4 @@
-"""Opening of object store URLs as one source."""
+"""`open_urls`: opens URLs of an object store as one source."""
 
 import inspect
 import os
@@ -45,7 +45,7 @@ def open_urls(
     attempts: int = 8,
     **options: Any,
 ) -> AbstractSource:
-    """Open one URL, a glob, or a list of either as one source.
+    """Open one URL, a glob, or a list of URLs and globs as one source.
 
     fsspec receives `storage_options`. The source caches blocks (byte ranges of at most 8 MiB; more only for a larger
     row) in the folder `cache`, up to `cache_bytes`, and further blocks in RAM, up to `ram_bytes`. It never evicts a
@@ -135,14 +135,16 @@ def _choose_layout_reader(objects: Sequence[StoredObject], options: Mapping[str,
     known = [name for name, parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise SourceError(f"{suffixes[0]} files have no option {unknown[0]!r}. Their options are {', '.join(known)}.")
+        raise SourceError(
+            f"{suffixes[0]} files have no option {unknown[0]!r}. Choose from these options: {', '.join(known)}."
+        )
     return partial(read_layout, **options)
 
 
 def _raise_ranges_unsupported(suffixes: str, file: HeaderReads, *, spec: Tree | None = None) -> ObjectLayout:
     raise RangesUnsupportedError(
-        f"{file} cannot be read in byte ranges. That needs objects with one common suffix: .npy, .npz or .bin. These "
-        f"end in {suffixes}"
+        f"{file} cannot be read in byte ranges. Byte ranges need objects with one common suffix: .npy, .npz or .bin. "
+        f"These objects end in {suffixes}"
     )
 
 
@@ -157,7 +159,7 @@ def _download_folder(cache: str | os.PathLike[str] | None, error: RangesUnsuppor
 def _make_tiers(
     cache: str | os.PathLike[str] | None, cache_bytes: int | str, ram_bytes: int | str | None
 ) -> list[CacheTier]:
-    """Make the cache tiers; the first has priority.
+    """Return the cache tiers in the order in which `RangeReader` uses them.
 
     The disk is first, because its blocks outlive the process and the page cache keeps them in RAM as well.
     """
@@ -176,17 +178,17 @@ def _validate_same_specs(
         raise SpecError(
             f"the rows of the objects have different specs: {first_object.url} has "
             f"{describe_leaves(first.structure.paths, first.specs)} and {other_object.url} has "
-            f"{describe_leaves(other.structure.paths, other.specs)}. Use one pipeline for each, or convert one."
+            f"{describe_leaves(other.structure.paths, other.specs)}. Use one pipeline for each, or convert one object."
         )
     if not _has_same_stored_dtypes(first, other):
         raise SpecError(
             f"the objects have different byte orders: {first_object.url} stores {_describe_dtypes(first)} and "
-            f"{other_object.url} stores {_describe_dtypes(other)}. Use one pipeline for each, or convert one."
+            f"{other_object.url} stores {_describe_dtypes(other)}. Use one pipeline for each, or convert one object."
         )
 
 
 def _has_same_stored_dtypes(first: ObjectLayout, other: ObjectLayout) -> bool:
-    """Return whether the rows of two objects are stored with equal dtypes, including the byte order.
+    """Return whether two objects store their rows with equal dtypes and byte orders.
 
     A source reads each column of all objects with one dtype, and specs do not include the byte order.
     """

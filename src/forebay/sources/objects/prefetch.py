@@ -17,7 +17,8 @@ __all__ = ["PrefetchedGroup", "Prefetcher", "take_prefetched"]
 # Seconds that a worker thread waits for a group before it reads the group itself. Without this limit, it would wait
 # forever for a group that no prefetcher was told to read.
 _WAIT_SECONDS = 1.0
-_MAX_SKIPPED = 1024  # most skipped groups to remember; groups of other feeds are recorded too, and nothing removes them
+# Most skipped groups to record. Groups that another feed of the source reads are recorded too, and never removed.
+_MAX_SKIPPED = 1024
 
 
 @dataclass(slots=True)
@@ -46,8 +47,9 @@ class PrefetchedGroup:
 def take_prefetched(prefetchers: Sequence["Prefetcher"], rows: Rows, reader: RangeReader) -> PrefetchedGroup | None:
     """Remove and return the prefetched group with the key of these rows, or return None.
 
-    If no prefetcher holds the group, wait up to `_WAIT_SECONDS`. If still none holds it, mark the group as skipped. The
-    returned group may be another group with an equal key, so `ObjectsSource` verifies that the ranges cover all rows.
+    If no prefetcher holds the group, wait up to `_WAIT_SECONDS`. If no prefetcher holds it after that, mark the group
+    as skipped, because the caller reads it. The returned group may be a different group with an equal key, so
+    `ObjectsSource` verifies that the ranges cover all rows.
     """
     key = group_key(rows)
     with reader.changed:
@@ -75,12 +77,13 @@ def _find_holder(prefetchers: Sequence["Prefetcher"], key: GroupKey) -> "Prefetc
 class Prefetcher(LookAhead):
     """A thread that holds the byte ranges of upcoming groups within a memory budget.
 
-    The thread plans the ranges of several groups (a window) together, to decide which blocks to read whole. When a
-    worker thread has gathered a group, it releases the ranges, and the prefetcher holds the next group.
+    To hold a range means to request it, and to keep it in memory until it is released. The thread plans the ranges of
+    several groups (a window) together, to decide which blocks to read whole. When a worker thread has gathered a group,
+    it releases the ranges, and the prefetcher holds the next group.
 
-    While the budget is used up, a worker thread may wait for the next group, or may have read that group itself. The
-    prefetcher therefore counts the waiters and the skips of each group. In two cases it does not wait for the budget:
-    it holds a group with a waiter even over budget, and it does not hold a group that was skipped.
+    While the budget is used up, a worker thread may wait for the next group, or may stop waiting and read this group
+    itself. Such a group is skipped. So the prefetcher counts the waiting threads and the skips of each group. It holds
+    a group for which a thread waits even if this exceeds the budget. It never holds a skipped group.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Prefetcher(LookAhead):
     def holds(self, key: GroupKey) -> bool:
         """Return whether this prefetcher holds the ranges of a group.
 
-        The caller must hold the lock of `changed`. This also applies to `change_waiters`, `skip` and `pop`.
+        The caller must hold the lock of `changed`, as for `change_waiters`, `skip` and `pop`.
         """
         return key in self._groups
 
@@ -117,7 +120,7 @@ class Prefetcher(LookAhead):
         self._waiters += Counter()  # removes zero counts
 
     def skip(self, key: GroupKey) -> None:
-        """Record that a worker thread reads a group itself, so that the prefetcher does not hold the group."""
+        """Record that a worker thread reads a group itself, so do not hold it."""
         if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
             self._skipped[key] += 1
 
@@ -154,10 +157,10 @@ class Prefetcher(LookAhead):
         return bool(groups)
 
     def _admit_group(self, rows: Rows, range_sets: Sequence[RangeSet]) -> bool:
-        """Wait until a group fits in the budget or needs none, then hold its ranges.
+        """Wait until a group fits in the budget, then hold its ranges.
 
-        Do not hold the ranges of a skipped group.
-        Return False if the prefetcher is closed.
+        Do not wait if a thread waits for the group, or if the group was skipped. Do not hold the ranges of a skipped
+        group. Return False if the prefetcher is closed.
         """
         key = group_key(rows)
         fits = self._make_budget_check(

@@ -1,4 +1,4 @@
-"""The interface of backends that read byte ranges, and the backend for any fsspec file system."""
+"""The interface of backends that read byte ranges, and the backend for fsspec."""
 
 import re
 from collections.abc import Mapping
@@ -28,16 +28,16 @@ class RangeResponse:
     """The bytes of a range, with the version, range and MD5 that the store reports."""
 
     data: bytes
-    version: str  # "" if the store reports none
-    content_range: ContentRange | None = None  # None if the store reports none
-    md5: str | None = None  # of the whole object, in hex; None if the response has none
+    version: str  # "" if the store reports no version
+    content_range: ContentRange | None = None  # None if the response has no Content-Range header
+    md5: str | None = None  # of the whole object, in hex; None if the response has no MD5
 
 
 class RangeBackend(Protocol):
     """Reads byte ranges, each in one attempt. Thread-safe."""
 
     def info(self, path: str) -> Mapping[str, Any]:
-        """Return name, type, size and version of one object, with the keys of `info` in fsspec."""
+        """Return name, type, size and version of one object, as `info` in fsspec does."""
         ...
 
     def read(self, stored_object: StoredObject, start: int, stop: int) -> RangeResponse:
@@ -46,7 +46,11 @@ class RangeBackend(Protocol):
 
 
 class FsspecRangeBackend:
-    """Reads a range, then requests the object's current version if the listing has a version."""
+    """Reads byte ranges with any fsspec file system.
+
+    fsspec returns no version with the bytes. So if the listing has a version, this class requests the object's current
+    version after each read.
+    """
 
     def __init__(self, file_system: Any) -> None:
         self._file_system = file_system
@@ -61,7 +65,7 @@ class FsspecRangeBackend:
 
 
 def parse_content_range(header: str | None) -> ContentRange | None:
-    """Return the range of a Content-Range header, or None if the header is missing or not valid.
+    """Return the range of a Content-Range header; None without a valid header.
 
     >>> parse_content_range("bytes 0-9/200")
     ContentRange(start=0, stop=10, object_nbytes=200)

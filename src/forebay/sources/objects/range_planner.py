@@ -21,7 +21,7 @@ from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
 __all__ = ["BLOCK_NBYTES", "REQUEST_NBYTES", "RangePlanner", "RangeSet", "RecordColumn"]
 
-BLOCK_NBYTES = 8 << 20  # bytes; blocks are not longer, unless a single row is
+BLOCK_NBYTES = 8 << 20  # bytes; the largest block, unless a single row is longer
 # Bytes that take as long to read, at 100 MB/s, as one more request with an assumed latency of 5 to 20 ms.
 REQUEST_NBYTES = 1 << 20
 _MAX_BLOCKS = 1 << 24  # of one column; a table of block starts has 8 bytes for each, and 16 Mi blocks hold 128 TiB
@@ -87,8 +87,9 @@ class RangePlanner:
     def ranges_for_rows(self, rows: Array, whole_blocks: Array, *, limit_nbytes: int) -> RangeSet:
         """Return ranges that contain sorted rows.
 
-        Blocks in `whole_blocks` (sorted) become one range each. In the other blocks, runs of rows become ranges. Runs
-        bridge gaps of up to `REQUEST_NBYTES`. If the runs exceed `limit_nbytes`, they bridge only smaller gaps.
+        Each block in `whole_blocks` (sorted) becomes one range. In all other blocks, runs of rows become ranges. A run
+        bridges gaps of up to `REQUEST_NBYTES`. If all runs together exceed `limit_nbytes`, runs bridge only smaller
+        gaps.
         """
         blocks = self.find_blocks(rows)
         is_in_whole_block = np.searchsorted(whole_blocks, blocks, side="right") > np.searchsorted(whole_blocks, blocks)
@@ -103,12 +104,15 @@ class RangePlanner:
         return find_parts(rows, self._block_starts)
 
     def block_nbytes(self, blocks: Array) -> Array:
-        """Return the bytes of the rows of each block. The range of a small object has more bytes."""
+        """Return the bytes of the rows of each block.
+
+        The range of a block may be longer: for a small object, it is the whole object.
+        """
         nbytes: Array = (self._block_stops[blocks] - self._block_starts[blocks]) * self._row_nbytes
         return nbytes
 
     def blocks_to_read_whole(self, rows: Array, *, limit_nbytes: int) -> Array:
-        """Return the sorted numbers of the blocks that are cheaper to read whole than in runs.
+        """Return the sorted numbers of blocks that are cheaper to read whole than in runs.
 
         `rows` are the sorted rows of one window. Memory holds all chosen blocks at the same time, so the condition for
         a block becomes stricter if the chosen blocks are too large:
@@ -138,7 +142,7 @@ class RangePlanner:
         return self._range_of_block(block)[0]
 
     def _validate_block_count(self, row_counts: Sequence[int]) -> None:
-        """Refuse lengths that no real object has, before a table is made for them."""
+        """Raise SourceError for lengths that no real object has, which would need a huge table."""
         block_count = sum(-(-count // self.block_rows) for count in row_counts)
         if block_count > _MAX_BLOCKS:
             largest = max(self._objects, key=lambda stored_object: stored_object.nbytes)
@@ -181,7 +185,7 @@ class RangePlanner:
         return _make_range_set(self._block_starts[blocks], self._block_stops[blocks], ranges)
 
     def _range_of_block(self, block: int) -> tuple[ByteRange, int]:
-        """Return the byte range of a block, and its first row's offset in the range."""
+        """Return the byte range of a block, and the offset of its first row."""
         range_and_offset = self._block_ranges.get(block)
         if range_and_offset is None:
             first, stop = int(self._block_starts[block]), int(self._block_stops[block])
@@ -193,7 +197,7 @@ class RangePlanner:
         return _make_range_set(firsts, stops, [self._byte_range(first, stop, is_block=False) for first, stop in runs])
 
     def _byte_range(self, first: int, stop: int, *, is_block: bool) -> tuple[ByteRange, int]:
-        """Return the byte range of rows, and the first row's offset in the range.
+        """Return the byte range of rows, and the offset of the first row in it.
 
         The block of a small object is the whole object, so that its MD5 can be verified.
         """

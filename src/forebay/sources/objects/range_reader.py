@@ -26,7 +26,7 @@ __all__ = ["HeldRange", "RangeReader"]
 
 @dataclass(slots=True)
 class HeldRange:
-    """A byte range that is in memory or being read.
+    """A byte range that is in memory, or that a thread is reading.
 
     It stays in memory until all groups that use it have released it.
     """
@@ -54,9 +54,9 @@ class HeldRange:
 class RangeReader:
     """Reads byte ranges and holds them in memory while groups use them.
 
-    This is not a cache: the reader drops a range when the last group releases it. The prefetcher limits the memory of
-    held ranges. Cache tiers keep whole blocks. The reader looks for a block in one tier after the other, and then reads
-    it from the store.
+    To hold a range means to read it, and to keep it in memory until the last group releases it. The prefetcher limits
+    the memory of held ranges. Cache tiers keep whole blocks for longer. The reader looks for a block in one tier after
+    the other, and reads it from the store if no tier has it.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class RangeReader:
         self._threads = DaemonThreads(connections)
         self._held_ranges: dict[ByteRange, HeldRange] = {}
         self._held_nbytes = 0
-        self.changed = threading.Condition()  # guards held ranges and prefetched groups; notified when either changes
+        self.changed = threading.Condition()  # guards held ranges and prefetched groups; notified when these change
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of all ranges outside the cache tiers, including those being read."""
+        """Bytes of all held ranges outside the cache tiers, including ranges in progress."""
         return self._held_nbytes
 
     @property
@@ -85,12 +85,12 @@ class RangeReader:
         return byte_range in self._held_ranges or any(tier.contains(stored_object, byte_range) for tier in self._tiers)
 
     def hold(self, ranges: Sequence[ByteRange]) -> list[HeldRange]:
-        """Hold ranges, and start to read those that are not in memory."""
+        """Hold ranges, and start to read the ranges that are not in memory."""
         with self.changed:
             return [self._hold_range(byte_range) for byte_range in ranges]
 
     def release(self, ranges: Iterable[HeldRange]) -> None:
-        """Release ranges. Drop those that no other group uses."""
+        """Release ranges, and drop the ranges that no other group uses."""
         with self.changed:
             for held_range in ranges:
                 self._release_range(held_range)

@@ -1,4 +1,4 @@
-"""Retries of requests with pauses that double each time, request counters, and a limit for stalled stores."""
+"""Retries of requests, counters of requests, and a time limit for stalled stores."""
 
 import random
 import threading
@@ -16,11 +16,11 @@ __all__ = ["RequestCounters", "Retry", "wait_for_result"]
 Result = TypeVar("Result")
 
 _FIRST_PAUSE_SECONDS = 0.1  # longest pause after the first attempt; it doubles after each further attempt
-_MAX_PAUSE_SECONDS = 8.0  # the pause does not grow beyond this
-# Forebay gives up after this many seconds in which no attempt ends. A server that sends single bytes exceeds no read
-# timeout, and the packages of some stores have no timeouts. With the default of 16 connections, a link needs 1.8 Mbit/s
-# to read 16 blocks of 8 MiB in this time, and 3.6 Mbit/s for downloads in ranges of 16 MiB. On a slower link, requests
-# may be given up; fewer connections help.
+_MAX_PAUSE_SECONDS = 8.0  # longest pause after any attempt
+# Forebay gives up after this many seconds in which no attempt ends. Without this limit, it could wait forever: a server
+# that sends single bytes exceeds no read timeout, and the packages of some stores have no timeouts. With the default of
+# 16 connections, a link needs 1.8 Mbit/s to read 16 blocks of 8 MiB in this time, and 3.6 Mbit/s for downloads in
+# ranges of 16 MiB. On a slower link, use fewer connections.
 _STALL_SECONDS = 600.0
 
 
@@ -34,7 +34,10 @@ class RequestCounters:
         self._progress_time = time.monotonic()
 
     def note_progress(self) -> None:
-        """Record progress: an attempt ended, a part of a copy was verified, or a thread waits for another process."""
+        """Record progress, which restarts the time limit for stalled stores.
+
+        Progress means that an attempt ended, a part of a copy was verified, or a thread waits for another process.
+        """
         self._progress_time = time.monotonic()
 
     def seconds_since_progress(self) -> float:
@@ -42,7 +45,7 @@ class RequestCounters:
         return time.monotonic() - self._progress_time
 
     def add(self, **counts: int) -> None:
-        """Add the values to the counters of these names."""
+        """Add each value to the counter of this name."""
         with self._lock:
             self._counts.update(counts)
 
@@ -65,7 +68,10 @@ class RequestCounters:
 
 
 class Retry:
-    """Sends a request until it succeeds, fails permanently or reaches the number of attempts."""
+    """Sends a request until it succeeds, fails permanently or has no attempt left.
+
+    Between two attempts, it waits. The longest pause doubles after each attempt.
+    """
 
     def __init__(self, attempts: int, counters: RequestCounters) -> None:
         self.attempts = attempts
@@ -75,7 +81,7 @@ class Retry:
     def __call__(self, request: Callable[[], Result], *, unreachable_attempts: int | None = None) -> Result:
         """Send a request and return its result.
 
-        Do not retry if attempt number `unreachable_attempts`, counted from 1, could not reach the store.
+        Raise the error if attempt number `unreachable_attempts`, counted from 1, cannot reach the store.
         """
         for attempt in range(1, self.attempts):
             try:
@@ -103,9 +109,9 @@ class Retry:
             self._counters.note_progress()
 
     def _pause(self, attempt: int) -> bool:
-        """Wait for a random time, so that many rejected requests are not repeated at the same moment.
+        """Wait for a random time. Return whether `stop` was called.
 
-        Return whether `stop` was called.
+        The time is random so that threads do not repeat many rejected requests at the same moment.
         """
         max_seconds = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
         return self._stopped.wait(random.uniform(max_seconds / 2, max_seconds))

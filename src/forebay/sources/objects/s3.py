@@ -10,8 +10,8 @@ s3fs lists the objects and finds the credentials. Three clients read ranges:
 - If the user passes a session object, s3fs reads on its event loop, because only its client knows the session's
   credentials and hooks.
 
-The first two block the calling thread. The client of s3fs takes two to three times the CPU time of `SignedGet` per byte
-and reaches about a third of its speed (`docs/remote.md`, section "How fast").
+`SignedGet` and botocore's client block the calling thread. The client of s3fs takes two to three times the CPU time of
+`SignedGet` per byte and reaches about a third of its speed (`docs/remote.md`, section "How fast").
 """
 
 import threading
@@ -33,7 +33,7 @@ __all__ = ["S3RangeBackend", "make_blocking_client", "make_s3_options"]
 
 # Directory buckets use session signatures, and their ETags are not MD5s.
 _DIRECTORY_BUCKET_SUFFIX = "--x-s3"
-_CONNECT_TIMEOUT_SECONDS = 10  # without a connection
+_CONNECT_TIMEOUT_SECONDS = 10  # for a connection attempt
 _READ_TIMEOUT_SECONDS = 30  # without a byte from the server
 # Prefixes of the `s3_additional_kwargs` that `get_object` accepts.
 _READ_ARGUMENT_PREFIXES = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")
@@ -118,7 +118,7 @@ class S3RangeBackend:
             return response, data
 
     def _blocking_clients(self) -> tuple[Any, Any]:
-        with self._lock:  # a botocore client is thread-safe, but creating one is not
+        with self._lock:  # the methods of a botocore client are thread-safe, but its creation is not
             if self._client is None:
                 self._client, credentials = make_blocking_client(self._file_system)
                 self._signed_get = SignedGet(self._client, credentials)

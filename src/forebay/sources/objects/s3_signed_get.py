@@ -1,6 +1,6 @@
 """Signed GET requests for byte ranges of S3 objects, without the overhead of botocore's client.
 
-The URL, credentials, signature and connections come from botocore. This module skips the other work of botocore's
+This module uses URLs, credentials, signatures and connections of botocore. It skips the other work of botocore's
 client, which takes 1 ms of CPU time per request and makes threads wait for each other. If the response is neither the
 requested range nor a "busy" error (status 429, or 500 and above), the caller repeats the request with botocore's
 client. All later requests for that bucket also use botocore's client.
@@ -13,9 +13,9 @@ other work, a server on loopback, 5 ms latency, 16 threads. Requests per second 
     1 MiB      0.53       0.47   1.60
     8 MiB      0.82       0.46   1.06
 
-obstore is faster for small ranges, but cannot replace this module yet. Its responses have no encryption header, so
-Forebay cannot know whether an ETag is an MD5. It raises an error for a redirect to another region, so Forebay would
-still need botocore's client.
+The library obstore is faster for small ranges, but cannot replace this module yet. Its responses have no encryption
+header, so Forebay could not know whether an ETag is an MD5. It raises an error for a redirect to another region, so
+Forebay would still need botocore's client.
 """
 
 import re
@@ -99,9 +99,10 @@ class SignedGet:
 
 
 def find_read_limit(length: int | str | None, arguments: dict[str, Any]) -> int | None:
-    """Return how many bytes of a response to read: one byte more than requested, or None for all.
+    """Return how many bytes of a response to read, or None for all bytes.
 
-    So a longer response is detected, but not read completely. Without a limit, urllib3 copies the data one time less.
+    If the response may be longer than requested, read one byte more. So Forebay detects a longer response, but does not
+    read all of it. For other responses, return None, because urllib3 copies the data one time less without a limit.
     """
     first, last = map(int, arguments["Range"].removeprefix("bytes=").split("-"))
     nbytes = last - first + 1

@@ -1,7 +1,7 @@
-"""Listing of an object store, and verified reads of byte ranges.
+"""`ObjectStore`: lists objects, and reads and verifies byte ranges.
 
 A response must have the requested range and length, and the version in the listing. `ObjectStore` repeats a request
-whose response has another range or length. For a changed object, it raises an error with the URL.
+whose response has a different range or length. If the version is different, it raises an error with the URL.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ __all__ = ["ObjectStore"]
 
 Result = TypeVar("Result")
 
-_UNREACHABLE_ATTEMPTS = 4  # of a listing; fewer than the default of 8, so that a wrong host name fails soon
+_UNREACHABLE_ATTEMPTS = 4  # attempts to list; fewer than the default of 8, so that a wrong host name fails soon
 _MAX_MESSAGE_LENGTH = 500  # characters of a message of another library
 _ADVICE = {
     StoreFault.MISSING: "the bucket or object does not exist. Check the URL and the name of the bucket",
@@ -81,7 +81,7 @@ class ObjectStore:
     def check_md5(self, stored_object: StoredObject, actual: str) -> None:
         """Raise `EOFError` if an MD5 differs from the MD5 that the store reports.
 
-        Do nothing if the store reports none. `Retry` repeats a request that raises `EOFError`.
+        Do nothing if the store reports no MD5. `Retry` repeats a request that raises `EOFError`.
         """
         expected = self._md5s.get(stored_object.path, stored_object.md5)
         if expected is not None and actual != expected:
@@ -92,10 +92,10 @@ class ObjectStore:
         self._retry.stop()
 
     def _send(self, send: Callable[[], Result], make_error: Callable[[Exception], Exception]) -> Result:
-        """Call `send`. Raise an error of Forebay instead of one of another library.
+        """Call `send`, and replace an error of another library by an error of Forebay.
 
-        The cause is chained only if it contains no secret. Raising outside the `except` block keeps it out of
-        `__context__` as well.
+        Chain the original error only if it contains no secret. Raise outside of the `except` block, so that Python does
+        not store the original error in `__context__`.
         """
         try:
             return send()
@@ -168,9 +168,10 @@ class ObjectStore:
             raise self._changed_error(stored_object, lengths)
 
     def _verify_range(self, stored_object: StoredObject, start: int, stop: int, response: RangeResponse) -> None:
-        """Raise `EOFError` if a response is not the requested range, so that `Retry` repeats the request.
+        """Raise `EOFError` if a response is not the requested range.
 
-        Raise `StoreError` instead if the server does not support ranges; a retry would not help.
+        `Retry` then repeats the request. If the server does not support ranges, raise `StoreError` instead, because a
+        retry would not help.
         """
         content_range, nbytes = response.content_range, len(response.data)
         if content_range is not None and content_range[:2] != (start, stop):
@@ -184,7 +185,7 @@ class ObjectStore:
             raise EOFError(f"the response has {nbytes} bytes instead of {stop - start}")
 
     def _make_error(self, error: Exception, action: str, url: str) -> StoreError:
-        """Return a `StoreError` with the message of the store and advice."""
+        """Return a `StoreError` with the message of `error` and advice."""
         message = self.redact(f"{describe_cause(error)}: {error}".strip(": "))
         if len(message) > _MAX_MESSAGE_LENGTH:
             message = f"{message[:_MAX_MESSAGE_LENGTH]}..."

@@ -31,14 +31,14 @@ _BODY_ERRORS = (  # an incomplete or malformed response, such as one with more b
     "BadStatusLine",
     "BadHttpMessage",
 )
-_STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Closed")  # a connection that broke
+_STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Closed")  # a connection broke during a response
 
 
 class StoreFault(Enum):
     """The kind of a store error.
 
-    `BAD_RESPONSE` is a connection that broke, or a response with the wrong length, range or bytes. `PERMANENT` is any
-    other error.
+    `BAD_RESPONSE` means that a connection broke, or that a response had the wrong length, range or bytes. `PERMANENT`
+    is any error without a kind of its own.
     """
 
     CHANGED = "changed"
@@ -133,9 +133,9 @@ def _error_code(error: BaseException) -> str:
 
 
 def _http_status(error: BaseException) -> int:
-    """Return the HTTP status, or 0.
+    """Return the HTTP status of an error, or 0 if it has none.
 
-    It is in `response` (botocore), `status` (aiohttp) or `code` (gcsfs).
+    The status is in the attribute `response` (botocore), `status` (aiohttp) or `code` (gcsfs).
     """
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):

@@ -1,4 +1,4 @@
-"""Records of an object in a store and of a byte range in it."""
+"""`StoredObject` and `ByteRange`: an object in a store, and a byte range of an object."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["ByteRange", "StoredObject", "combine_versions", "find_md5", "find_version", "is_md5"]
 
-# Keys of `info` in fsspec. The first key with a value gives the version.
+# Keys of `info` in fsspec. The value of the first key that has one is the version.
 _VERSION_KEYS = (
     "ETag",
     "etag",
@@ -27,7 +27,7 @@ _MD5_KEYS = ("md5Hash", "content_md5")  # Google Cloud Storage and Azure; base64
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as the listing reports it."""
+    """An object in a store, as the listing reports it."""
 
     url: str  # for error messages, without credentials
     path: str = field(repr=False)  # for fsspec; may contain credentials
@@ -54,7 +54,7 @@ class ByteRange(NamedTuple):
 
 
 def find_version(info: Mapping[str, Any]) -> str:
-    """Return a text that changes when the object changes, or "" if the store reports no version."""
+    """Return a text that changes when the object changes, or "" without a version."""
     version = next((info[key] for key in _VERSION_KEYS if info.get(key)), "")
     # fsspec may report a time as a number in a listing, and as a `datetime` for a single object.
     return str(version.timestamp() if isinstance(version, datetime) else version)
@@ -67,9 +67,9 @@ def combine_versions(objects: Iterable[StoredObject]) -> str:
 
 
 def find_md5(info: Mapping[str, Any]) -> str | None:
-    """Return the MD5 that a listing reports, in hex, or None.
+    """Return the MD5 that a listing reports, in hex, or None if it reports none.
 
-    ETags are ignored: only the headers of a response show whether an ETag is an MD5.
+    Ignore ETags, because only the headers of a response show whether an ETag is an MD5.
     """
     md5 = next((info[key] for key in _MD5_KEYS if info.get(key)), None)
     if md5 is None:
@@ -80,6 +80,6 @@ def find_md5(info: Mapping[str, Any]) -> str | None:
 def is_md5(etag: str) -> bool:
     """Return whether an ETag has the form of an MD5.
 
-    The ETag of a multipart upload does not.
+    For example, the ETag of a multipart upload has another form.
     """
     return re.fullmatch(r'"?[0-9a-f]{32}"?', etag) is not None
