@@ -5,12 +5,13 @@
 The ring is pure code. It knows slots by their ids and uses no thread, no clock and no slot memory. The caller holds a
 lock during every call.
 
-Groups have sequence numbers in the order of delivery. A worker thread calls `start_fill` to get a slot and the number
-of the group to fill. The consumer calls `deliver` to get the slot of the next group. Both methods return None if the
-caller must wait or no group is left.
+Groups have sequence numbers, from 0 on, in the order of delivery. A worker thread calls `start_fill` to get a slot and
+the sequence number of the group with which to fill it. The consumer calls `deliver` to get the slot of the next group.
+Both methods return None if the caller must wait or no group is left.
 
 A slot is lent while the consumer holds batches of it. If more than `lent_limit` slots are lent, the ring drops the
-oldest of them and uses new slots instead. So a consumer may keep every batch, and no thread waits for it to drop them.
+slots that have been lent longest, and uses new slots instead. So a consumer may keep every batch, and no thread waits
+until the consumer drops one.
 """
 
 from collections import OrderedDict
@@ -23,7 +24,7 @@ __all__ = ["Fill", "Ring", "RingError", "SlotState"]
 
 
 class RingError(AssertionError):
-    """An event that the state of a slot does not allow: a bug in Forebay."""
+    """Raised for an event that a slot's state does not allow: a bug in Forebay."""
 
 
 class SlotState(Enum):
@@ -35,7 +36,7 @@ class SlotState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """An instruction to fill a slot with a group."""
+    """The instruction to fill one slot with one group."""
 
     slot: int  # id of the slot
     sequence: int  # sequence number of the group
@@ -46,15 +47,16 @@ class Ring:
     """The states of all slots. At most `slots` are filling or ready at a time."""
 
     slots: int
-    lent_limit: int = 8  # number of slots that may be lent before the ring drops the oldest
+    lent_limit: int = 8  # number of lent slots above which the ring drops the oldest of them
     oldest_first: bool = False  # False: reuse the slot released last, because its memory is still in the CPU caches
-    _states: dict[int, SlotState] = field(default_factory=dict)
-    _free_slots: list[int] = field(default_factory=list)
-    _filling_sequences: dict[int, int] = field(default_factory=dict)  # by slot; -1 if a restart dropped the group
-    _ready_slots: dict[int, int] = field(default_factory=dict)  # by sequence number
-    _lent_slots: OrderedDict[int, None] = field(default_factory=OrderedDict)
-    _next_id: int = 0
-    _unallocated: set[int] = field(default_factory=set)  # ids whose slot has no memory yet
+    _states: dict[int, SlotState] = field(default_factory=dict)  # id of a slot -> its state
+    _free_slots: list[int] = field(default_factory=list)  # ids, the slot released last at the end
+    # id of a slot -> sequence number of the group that a thread fills; -1 if a restart has dropped the group
+    _filling_sequences: dict[int, int] = field(default_factory=dict)
+    _ready_slots: dict[int, int] = field(default_factory=dict)  # sequence number -> id of a slot
+    _lent_slots: OrderedDict[int, None] = field(default_factory=OrderedDict)  # ids, the slot lent first at the start
+    _next_id: int = 0  # of the next new slot
+    _unallocated: set[int] = field(default_factory=set)  # ids of slots that have no memory yet
     _next_to_fill: int = 0  # sequence number
     _next_to_deliver: int = 0  # sequence number
     _end: int | None = None  # the sequence number after the last group; None while unknown
@@ -84,7 +86,7 @@ class Ring:
     def mark_filled(self, slot: int) -> int | None:
         """Record that a slot contains its group.
 
-        Return the sequence number of the group, or None if a restart dropped it.
+        Return the sequence number of the group, or None if a restart dropped the group.
         """
         self.mark_allocated(slot)
         sequence = self._filling_sequences.pop(self._expect(slot, SlotState.FILLING))
@@ -103,9 +105,9 @@ class Ring:
         self._set_free(slot)
 
     def mark_failed(self, slot: int) -> int | None:
-        """Record that filling a slot failed.
+        """Record that a thread could not fill a slot because of an error.
 
-        Return the sequence number of its group, or None if a restart dropped it.
+        Return the sequence number of the group, or None if a restart dropped the group.
         """
         sequence = self._filling_sequences.pop(self._expect(slot, SlotState.FILLING))
         self._set_free(slot)
@@ -124,7 +126,7 @@ class Ring:
     # Events of the consumer
 
     def deliver(self) -> int | None:
-        """Lend the slot of the next group, or return None if it is not ready."""
+        """Lend the slot of the next group; return its id, or None if not ready."""
         slot = self._ready_slots.pop(self._next_to_deliver, None)
         if slot is None:
             return None
@@ -139,9 +141,9 @@ class Ring:
         self._set_free(slot)
 
     def drop_oldest_lent(self) -> list[int]:
-        """Drop the oldest lent slots beyond `lent_limit`, and return their ids.
+        """Drop the longest lent slots until `lent_limit` are lent, and return their ids.
 
-        Their memory stays allocated while the consumer holds their batches.
+        The memory of a dropped slot stays allocated while the consumer holds its batches.
         """
         dropped = []
         while len(self._lent_slots) > self.lent_limit:
@@ -173,9 +175,9 @@ class Ring:
 
     @property
     def next_slot(self) -> int | None:
-        """Id of the free slot that `start_fill` would use next.
+        """Id of the free slot that the next `start_fill` would return.
 
-        None if the ring is full, or if `start_fill` would make a new slot.
+        None if the ring is full, or if `start_fill` would return a new slot.
         """
         return self._free_slots[self._free_index] if self._free_slots and not self.is_full else None
 
@@ -204,9 +206,9 @@ class Ring:
         return self._next_id - 1
 
     def _set_free(self, slot: int) -> None:
-        """Make a slot free, or drop its id if it has no memory.
+        """Make a slot free, or drop its id if the slot has no memory.
 
-        If the id stayed free, the ring might reuse it before an allocated slot.
+        A free id without memory might be used before an allocated slot, which would allocate memory needlessly.
         """
         if slot in self._unallocated:
             self._unallocated.remove(slot)
@@ -217,9 +219,9 @@ class Ring:
         self._trim()
 
     def _trim(self) -> None:
-        """Drop surplus free slots.
+        """Drop free slots above the planned number.
 
-        They are left over when the consumer drops many batches at once, or when `slots` was reduced.
+        There are too many of them after the consumer has dropped many batches at once, or `slots` was reduced.
         """
         while self._free_slots and len(self._states) - len(self._lent_slots) > self.slots + LENT_SLOTS:
             del self._states[self._free_slots.pop(0)]
