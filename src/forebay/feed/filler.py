@@ -27,8 +27,9 @@ class FillerParts:
 class SlotFiller(Protocol):
     """Fills slots with groups.
 
-    A runner (`forebay.feed.runner`) gets tasks from `tasks()`. A thread passes each task to `read()` and the result to
-    `finish()`. `worker` is the number of that thread.
+    The runner (`forebay.feed.runner`) gets tasks from `tasks()`, one for each group. A thread passes each task to
+    `read()`, and the result of `read()` to `finish()`. Both calls are the two parts of filling a slot (a fill).
+    `worker` is the number of that thread.
     """
 
     @property
@@ -38,9 +39,9 @@ class SlotFiller(Protocol):
 
     @property
     def consumer_may_fill(self) -> bool:
-        """True if the consumer's thread may fill slots.
+        """True if the consumer's thread may fill slots while it waits for a group.
 
-        It may do so if a fill only copies memory and runs no map.
+        It may do so if a fill only copies memory and runs no map, because then the fill cannot block.
         """
         ...
 
@@ -64,9 +65,9 @@ class SlotFiller(Protocol):
         ...
 
     def read(self, slot: Slot, task: Any, worker: int) -> Any | None:
-        """Do the first part of a fill.
+        """Do the first part of a fill, and return the argument of `finish`.
 
-        Return the argument of `finish`, or None if the input has ended: the length of a stream is not known before.
+        Return None if the input has ended. A stream reports its end only in this way, because its length is unknown.
         """
         ...
 
@@ -77,7 +78,7 @@ class SlotFiller(Protocol):
     def prepare_after(self, group: Group) -> None:
         """Compute in advance what later groups need, such as row numbers.
 
-        A worker thread calls this when the consumer can already take `group`.
+        A worker thread calls this after it has filled `group`, so the consumer does not wait for it.
         """
         ...
 

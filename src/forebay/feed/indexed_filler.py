@@ -22,8 +22,8 @@ from forebay.transforms.padding import Unpadded, fill_values, pad_rows, stack_co
 
 __all__ = ["DeviceFiller", "IndexedFiller", "RemoteFiller"]
 
-# Largest number of row numbers that prefetching computes at a time, unless a group has more rows. A larger number would
-# delay its first request.
+# Largest number of row numbers that prefetching computes in one call, unless a group has more rows. With a larger
+# number, the first read request would come later.
 PREFETCH_INDEX_ROWS = 1 << 16
 
 
@@ -80,13 +80,13 @@ class IndexedFiller:
         self._source = pipeline.source
         self._schedule = pipeline.schedule
         self._pad = pipeline.row_stacking
-        self._fill_values: list[Any] | None = None  # of `pad`, for each leaf; computed on first use
+        self._fill_values: list[Any] | None = None  # the padding value of each leaf; computed on first use
         self._prefetch: Closeable | None = None
         has_map = any(isinstance(transform, Map) for transform in plan.input.transforms)
         reads_files = plan.input.reading is not None and plan.input.reading.uses_read_buffers
         copies_memory = bool(self._source.memory()) and not reads_files and plan.input.device is None
         self.consumer_may_fill = copies_memory and not has_map
-        # Fill groups of the next epoch early only if rows cannot change and no map could return other results by then.
+        # Fill groups of the next epoch early only if neither the rows nor the results of a map can change until then.
         self.continues_into_next_epoch = self._source.immutable and not has_map
         self._needs_row_ids = any(map(draws_by_row, plan.input.device_transforms))
         self._row_index = self._make_row_index(plan.index_rows)
@@ -108,13 +108,13 @@ class IndexedFiller:
         return filler is not None and is_cheap and filler.only_enqueues(slot.memory)
 
     def read(self, slot: Slot, task: FillTask, worker: int) -> FillTask:
-        """Return the task unchanged, because no part of this fill must run in order."""
+        """Return the task unchanged, because `finish` does the whole fill."""
         return task
 
     def finish(self, slot: Slot, task: FillTask, worker: int) -> Group:
         """Fill the slot with the rows of the group, and return the group.
 
-        If only its first batches could be filled, return a group of these batches.
+        If a batch fails after the first one, return a group of the batches before the failed batch.
         """
         group = task.group
         rows = GroupRows(self._row_index, group)
@@ -155,8 +155,8 @@ class IndexedFiller:
     # Groups
 
     def _groups(self, cursor: Cursor) -> Iterator[Group]:
-        # Start with a group of one batch, which is filled sooner. With resident rows, a full-size group is filled as
-        # soon.
+        # Start with a group of one batch, so that the first batch is ready sooner. With resident rows, the device fills
+        # a full-size group as soon.
         all_resident = self._device_filler is not None and self._device_filler.all_resident
         first_batches = None if all_resident else 1
         groups = self._schedule.groups(cursor, self._plan.group_batches, first_batches=first_batches)
@@ -188,8 +188,8 @@ class IndexedFiller:
     def _upcoming_groups(self, cursor: Cursor) -> Iterator[tuple[Hashable, Rows]]:
         """Yield the id and the row numbers of each group, in the order of `tasks`.
 
-        Prefetching requests these rows long before their groups are filled. It needs its own row index, because an
-        index caches only a few neighbouring chunks of row numbers.
+        Prefetching and the file reader request these rows long before threads fill their groups. This iterator needs
+        its own row index, because an index caches only a few neighbouring chunks of row numbers.
         """
         row_index = self._make_row_index(min(self._plan.index_rows, PREFETCH_INDEX_ROWS))
         first_batches: int | None = 1
@@ -248,9 +248,10 @@ class IndexedFiller:
         self._recorder.add_span("transform", time.perf_counter() - gathered_at)
 
     def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> tuple[list[Any], RowRepair | None]:
-        """Gather rows as the input of the transforms. Return one array for each leaf, and the repair of the rows.
+        """Gather rows as the input of the transforms: one array for each leaf.
 
-        `TransformStage.input_arrays` decides whether they are in the slot. Padded and ragged rows are in new arrays.
+        Also return the `RowRepair` if good rows have replaced unreadable ones, else None. Padded and ragged rows are in
+        new arrays. For other rows, `TransformStage.input_arrays` decides whether the arrays are in the slot.
         """
         if self._pad is None:
             arrays = self._transform_stage.input_arrays(slot, task.group.rows)
@@ -269,7 +270,10 @@ class IndexedFiller:
         return list(pad_rows(self._source.gather_rows(rows), names, self._pad)), None
 
     def _gather_into(self, task: FillTask, rows: Rows, arrays: Sequence[Any]) -> RowRepair | None:
-        """Gather rows. If the source cannot read some of them, replace these, and return the repair."""
+        """Gather rows into the arrays, and replace unreadable rows by good ones.
+
+        Return the `RowRepair`, which lists the replaced rows; None if the source could read all rows.
+        """
         if task.session is not None:
             task.session.gather(_group_id(task.group), rows, arrays)
             return None
@@ -291,7 +295,7 @@ class IndexedFiller:
     def _transform_repaired(
         self, slot: Slot, leaves: list[Any], repair: RowRepair, origin: GroupOrigin, worker: int
     ) -> None:
-        """Transform the batches before the first one without a good row."""
+        """Transform the batches before the first one that has no readable row."""
         transformed = origin
         if repair.error is not None:
             readable = repair.batches * self._plan.input.batch_rows
@@ -305,7 +309,10 @@ class IndexedFiller:
         self._report_unreadable(slot, origin, repair)
 
     def _report_unreadable(self, slot: Slot, origin: GroupOrigin, repair: RowRepair) -> None:
-        """Note the unreadable rows on the slot. Raise PartialGroupError if a batch has no good row."""
+        """Record the unreadable rows on the slot.
+
+        Raise PartialGroupError if a batch has no readable row.
+        """
         slot.skipped_rows = [*origin.name_rows(repair.skipped), *slot.skipped_rows]
         if repair.error is not None:
             raise PartialGroupError(repair.batches, repair.error)

@@ -1,7 +1,8 @@
 """Runs a feed: worker threads fill slots, and the consumer takes them in order.
 
-If a fill fails, the consumer gets the error when it requests that group. `close()` wakes every waiting thread. A forked
-process has no worker threads, so the runner raises an error there instead of waiting for them.
+If a thread cannot fill a slot, the consumer gets the error when it requests the group of this slot. `close()` wakes
+every waiting thread. A forked process has no worker threads, so in such a process the runner raises an error instead of
+waiting for them.
 """
 
 import logging
@@ -26,8 +27,8 @@ from forebay.order.schedule import Cursor, Group
 
 __all__ = ["Runner", "RunnerParts"]
 
-POLL_SECONDS = 1e-3  # interval at which the consumer polls a stream; a fast stream fills several groups meanwhile
-_THREAD_PREFIX = "forebay-"  # of the names of all threads that Forebay starts
+POLL_SECONDS = 1e-3  # interval at which a consumer looks for a group of a stream; a fast stream fills several meanwhile
+_THREAD_PREFIX = "forebay-"  # the names of all threads that Forebay starts begin with it
 JOIN_SECONDS = 2.0  # longest wait of `close()` for threads, because a user's generator may never return
 
 _log = logging.getLogger(__name__)
@@ -80,9 +81,9 @@ class Runner:
         return self._filler.continues_into_next_epoch
 
     def continue_epoch(self) -> int:
-        """Start the epoch after the previous one, and return its generation for `take`.
+        """Start the epoch that worker threads already fill, and return its generation for `take`.
 
-        Groups of the next epoch that worker threads have already filled are kept.
+        `take` then returns the groups that they have filled.
         """
         self._check_usable()
         with self._lock:
@@ -92,7 +93,7 @@ class Runner:
     def restart(self, cursor: Cursor) -> int:
         """Start an epoch at the cursor, and return its generation for `take`.
 
-        Groups that the consumer has not taken are dropped.
+        Drop filled groups that the consumer has not taken, because they belong to another position.
         """
         self._check_usable()  # before the lock: in a forked process, a thread of the parent may hold the lock forever
         with self._lock:
@@ -116,7 +117,7 @@ class Runner:
         with self._lock, self._engine.consumer_scope():
             self._check_generation(generation)
             exchange.reclaim()
-            # Queueing work for a device takes less time than waking a worker thread.
+            # Fill slots here while this only queues work for a device: it takes less time than to wake a worker thread.
             while not exchange.errors and exchange.next_fill_only_enqueues() and self._fill_on_consumer():
                 self._check_generation(generation)
             slot = exchange.deliver()
@@ -149,10 +150,10 @@ class Runner:
     # Methods of the consumer's thread, which holds the lock (except in `_check_usable`)
 
     def _wait_for_group(self, generation: int) -> Slot | None:
-        """Wait for the next group and return its slot; None at the end.
+        """Wait for the next group and return its slot; None after the last group.
 
         While no group is ready, the consumer's thread fills slots itself if that cannot block. After two seconds, it
-        shows the progress line of a worker thread, such as that of an upload.
+        shows the progress line of what a worker thread does, such as an upload.
         """
         started_at = time.perf_counter()
         exchange, filler = self._exchange, self._filler
@@ -176,7 +177,7 @@ class Runner:
         return slot
 
     def _fill_on_consumer(self) -> bool:
-        """Fill a slot on the consumer's thread. Return False if none can be filled."""
+        """Fill a slot on the consumer's thread. Return False if there is nothing to fill."""
         claimed = self._exchange.claim()
         if claimed is None:
             return False
@@ -233,7 +234,7 @@ class Runner:
             self._close_resources()
 
     def _fill_next(self, worker: int) -> bool:
-        """Fill one slot, and return False if the runner is closed."""
+        """Wait for a slot and fill it. Return False if the runner is closed."""
         fill: Fill | None = None
         try:
             with self._read_lock:
@@ -248,7 +249,7 @@ class Runner:
             self._exchange.report_failed(fill, error)
             return True
         if group is not None:
-            with suppress(Exception):  # a later fill repeats this work, and reports the error to the consumer
+            with suppress(Exception):  # a later fill does this work again, and then reports the error to the consumer
                 self._filler.prepare_after(group)
         return True
 
@@ -272,7 +273,7 @@ class Runner:
             slot = self._exchange.slots[fill.slot]
             slot.group = group = self._filler.finish(slot, read_result, worker)
             slot.send()
-        # A map may fork. End this thread in the forked process, whose copy of the lock may stay locked forever.
+        # A map may fork. In the forked process, the lock may stay locked forever, so this check ends the thread there.
         self._check_process()
         self._exchange.report_filled(fill, is_end=read_result is None)
         return group
@@ -280,9 +281,10 @@ class Runner:
     # Closing
 
     def _join_threads(self) -> None:
-        """Wait until the threads have ended, unless this is a thread of Forebay.
+        """Wait until the worker threads have ended, unless the calling thread belongs to Forebay.
 
-        The garbage collector may close a feed on a decoder thread, for which a thread of this feed may wait.
+        The garbage collector may close a feed on a decoder thread. A worker thread of this feed may wait for the same
+        decoder thread, so neither of them would end.
         """
         if threading.current_thread().name.startswith(_THREAD_PREFIX):
             return
@@ -290,17 +292,19 @@ class Runner:
         for thread in self._other_live_threads():
             thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
-            own_id = {threading.get_ident()}  # do not wait for this thread: a signal handler may call close() in a fill
+            own_id = {threading.get_ident()}  # a signal handler may call close() during a fill of this very thread
             self._consumer_fill_done.wait_for(
                 lambda: self._filling_consumer_ids <= own_id, max(0.0, deadline - time.monotonic())
             )
         if self._other_live_threads():
-            _log.warning("a Forebay thread still runs the user's code after close(). It ends when that code returns.")
+            _log.warning(
+                "a thread of Forebay still runs the user's code after close(). It ends when this code returns."
+            )
 
     def _close_resources(self) -> None:
         """Close the filler, the slots and the engine, unless a thread still uses them.
 
-        Each thread calls this when it ends, because a thread may run the user's code long after `close()`.
+        Each thread also calls this method when it ends, because it may run the user's code long after `close()`.
         """
         if self._is_forked:
             return

@@ -20,7 +20,8 @@ __all__ = ["Lease", "Slot"]
 class Slot:
     """A reusable buffer for one group of batches.
 
-    Roots and views of the memory are created once for each layout and reused for every group.
+    A slot creates its roots (the arrays that it hands off) and other views of its memory once for each layout, and uses
+    them for every group.
     """
 
     def __init__(self, engine: Engine, layout: Layout, *, shared_nbytes: int = 0) -> None:
@@ -32,8 +33,8 @@ class Slot:
         self.group: Group | None = None
         self.filled_by_device = False  # True if the device pulled or decoded the rows, so that `send` copies nothing
         self.partial_failure: BaseException | None = None  # the error, if only the first batches could be filled
-        self.skipped_rows: list[SkippedRow] = []  # of the group, by maps with on_error="skip"
-        self.row_ids: Rows | None = None  # of the group, if device transforms draw random numbers of rows
+        self.skipped_rows: list[SkippedRow] = []  # rows of the group that a map or the source skipped
+        self.row_ids: Rows | None = None  # of the group; set only if device transforms draw random numbers for rows
         self._set_layout(layout)
 
     def _set_layout(self, layout: Layout) -> None:
@@ -43,7 +44,9 @@ class Slot:
         self.lease = Lease(self.memory.lease_object(root) for batch in self.batches for root in batch)
         self._row_views: list[list[Array]] | None = None
         self._is_packed = [layout.batches == 1 or layout.is_packed(leaf) for leaf in leaves]
-        self._batch_views: list[Array | None] | None = None  # created on first use: a slot may need no host memory
+        self._batch_views: list[Array | None] | None = (
+            None  # created on first use, because a slot may need no host memory
+        )
 
     @property
     def nbytes(self) -> int:
@@ -90,8 +93,8 @@ class Slot:
     def write_variable_size(self, leaves: Sequence[Array | Ragged]) -> None:
         """Copy a batch of any size into the slot.
 
-        Ragged rows become two arrays: values and offsets. If the batch does not fit, replace the slot memory by a
-        larger one.
+        Ragged rows become two arrays: values and offsets. If the batch does not fit, replace the memory of the slot by
+        larger memory.
         """
         arrays = slot_arrays(leaves)
         layout = Layout.of_arrays(arrays, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
@@ -108,7 +111,7 @@ class Slot:
     def batch_context(self, batch: int, schedule: Schedule) -> BatchContext:
         """Return the context of a batch for device transforms.
 
-        It seeds the same random numbers as on the host.
+        With it, a transform draws the same random numbers on the device as on the host.
         """
         assert self.group is not None
         cursor, start = schedule.advance(self.group.cursor, batch), batch * self.layout.batch_rows
@@ -117,13 +120,13 @@ class Slot:
         return BatchContext(cursor.epoch, cursor.passes, cursor.position + schedule.shard_index, row_ids)
 
     def send(self) -> None:
-        """Start the copy to the device, unless the device filled the slot."""
+        """Start the copy to the device, unless the device has filled the slot itself."""
         assert self.group is not None
         if not self.filled_by_device:
             self._engine.send(self.memory, self.layout.parts(self.group.rows))
 
     def close(self) -> None:
-        """Close the memory. It is freed when the consumer holds no batch of the slot."""
+        """Close the memory. The engine frees it when the consumer holds no batch."""
         self._engine.close_slot(self.memory)
 
     def _batch_view(self, leaf: int) -> Array:
@@ -142,17 +145,17 @@ class Slot:
 class Lease:
     """Shows whether the consumer still holds a batch of a slot, by counting references.
 
-    Each leaf of a batch has one root. Every view, DLPack tensor or buffer that the user derives from a batch refers to
-    its root, directly or through other objects. (NumPy lets a view of a view refer to the first array of the chain.
-    This is the root, because the base of the root is a buffer and not an array.) So the consumer holds no batch exactly
-    when the reference counts of all roots are back at their initial values.
+    Each leaf of a batch has one root array. Every view, DLPack tensor or buffer that the user derives from a batch
+    refers to its root, directly or through other objects. (NumPy lets a view of a view refer to the first array of the
+    chain. This is the root, because the base of the root is a buffer and not an array.) So the consumer holds no batch
+    exactly when the reference counts of all roots have their initial values again.
 
-    Counting has advantages over finalizers. Roots live as long as the slot, so Forebay creates and destroys no object
-    for each batch. No callback runs on another thread. If the consumer keeps a batch forever, the ring drops the slot,
-    and the last view frees its memory.
+    Reference counts have advantages over finalizers. Roots live as long as the slot, so Forebay creates and destroys no
+    object for each batch. No callback runs on another thread. If the consumer keeps a batch forever, the ring drops the
+    slot, and Python frees the memory with the last view.
 
-    Create a lease before the hand-off of the roots. Pass the roots as an iterator, because a list would hold further
-    references to them.
+    Create a lease before the hand-off of the roots. Pass the roots as an iterator, because a list would add references
+    to them.
     """
 
     __slots__ = ("_initial_count", "_roots")

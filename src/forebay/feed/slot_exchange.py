@@ -1,7 +1,8 @@
 """Passes slots between worker threads and the consumer.
 
-A worker thread claims a slot and a task, and reports the slot as filled or failed. The consumer calls `deliver` to get
-groups in order, and `reclaim` to reuse slots. It gets the error of a failed fill when it requests that group.
+A worker thread claims a slot and a task, fills the slot with the group of the task (a fill), and reports the slot as
+filled or failed. The consumer calls `deliver` to get groups in order, and `reclaim` to reuse slots. If a fill failed,
+the consumer gets the error when it requests that group.
 """
 
 import threading
@@ -24,7 +25,8 @@ _NO_TASK = object()  # the default of next(), because None is a valid task
 class SlotExchange:
     """The state that worker threads and the consumer share, guarded by one lock.
 
-    The caller must hold the lock, except for `open_slot`, `report_filled` and `report_failed`, which acquire it.
+    The methods `open_slot`, `report_filled` and `report_failed` acquire the lock. For all other methods, the caller
+    must hold it.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class SlotExchange:
         budget_nbytes: int,
     ) -> None:
         self._filler, self._engine, self._make_slot, self._budget_nbytes = filler, engine, make_slot, budget_nbytes
-        # Queued work of a device may still read the slot that was released last, so reuse the oldest slot first.
+        # A device may still have queued work that reads the slot released last, so reuse the slot released first.
         self.ring = Ring(slots, oldest_first=engine.is_device)
         self.slots: dict[int, Slot] = {}
         self.errors: dict[int, BaseException] = {}  # errors of failed fills, by the sequence number of the group
@@ -48,7 +50,7 @@ class SlotExchange:
         self.take_condition = threading.Condition(self.lock)  # the consumer waits on it for a group
 
     def restart(self, cursor: Cursor) -> None:
-        """Drop all groups and errors that were not delivered, and start again at the cursor."""
+        """Drop groups and errors that the consumer has not received; start at the cursor."""
         self.ring.restart()
         self.errors.clear()
         self._tasks = _catch_failure(self._filler.tasks(cursor))
@@ -64,7 +66,7 @@ class SlotExchange:
     # Methods of worker threads, and of a consumer that fills a slot
 
     def claim(self) -> tuple[Fill, Any] | None:
-        """Return a slot to fill and its task; None if either is unavailable.
+        """Return a `Fill` and its task; None without a free slot or a task.
 
         If no task is left, record the end of the data.
         """
@@ -107,8 +109,8 @@ class SlotExchange:
                 self.ring.mark_end_of_data(fill.slot)
             else:
                 self._record_partial_failure(self.ring.mark_filled(fill.slot), slot)
-            # Do not wake the consumer for each group of a stream: it would take the interpreter lock from the
-            # reading thread. The consumer polls instead, every `runner.POLL_SECONDS`.
+            # Do not wake the consumer for each group of a stream, because it would take the interpreter lock from the
+            # thread that reads. Instead, the consumer looks for a group every `runner.POLL_SECONDS`.
             if is_end or not self._filler.reads_in_order or self.ring.is_full:
                 self.take_condition.notify()
 
@@ -161,15 +163,15 @@ class SlotExchange:
 
 @dataclass(frozen=True, slots=True)
 class _TaskFailure:
-    """Replaces the task that `SlotFiller.tasks` could not yield because of an error."""
+    """Stands for a task that `SlotFiller.tasks` could not yield because of an error."""
 
     error: Exception
 
 
 def _catch_failure(tasks: Iterator[Any]) -> Iterator[Any]:
-    """Yield the tasks; if the iterator raises an error, yield it as a `_TaskFailure`.
+    """Yield the tasks; if the iterator raises an error, yield a `_TaskFailure` with the error.
 
-    So the consumer gets the error when it requests the group of that task.
+    So the consumer gets the error when it requests the group of the missing task, and earlier groups are not lost.
     """
     try:
         yield from tasks
@@ -181,5 +183,5 @@ def reject_stop_iteration(error: BaseException) -> None:
     """Raise a RuntimeError if the error is a StopIteration, which would end the epoch silently."""
     if isinstance(error, StopIteration):
         raise RuntimeError(
-            "a map or a source raised StopIteration, which would end the epoch. Raise another error."
+            "a map or a source raised StopIteration, which would end the epoch. Raise an error of another class."
         ) from error
