@@ -23,34 +23,36 @@ from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["BatchIndex", "DeviceComputedRows", "GroupRows", "RowIndex"]
 
-PASSES_PER_CHUNK = 100  # most passes of a repeated order in a chunk; each pass of a shuffle takes about 0.1 ms
-CACHED_CHUNKS = 3  # the current chunk, the next chunk, and the previous chunk for threads that are slower
+PASSES_PER_CHUNK = 100  # most passes of a repeated order in a chunk; to shuffle each pass takes about 0.1 ms
+CACHED_CHUNKS = 3  # chunks: the current one, the next one, and the previous one, which slower threads may still need
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceComputedRows:
     """Row numbers that a device computes.
 
-    They are at the positions `first`, `first + step`, `first + 2 * step`, ... of the order.
+    They are those at the positions `first`, `first + step`, `first + 2 * step`, ... of the order.
     """
 
-    steps: DeviceSteps
+    steps: DeviceSteps  # with which the device computes the row number at a position
     first: int
     step: int
-    count: int
+    count: int  # of positions
 
 
 class RowIndex:
     """Computes the row numbers of groups, in chunks that several groups share.
 
-    The key of a chunk has three numbers: the pass over the rows, the position `Group.base` from which the rows of a
-    group are counted, and the number of the chunk, counted from that base. The index caches a few chunks.
+    A chunk has the row numbers of consecutive rows of this shard. Its key has three numbers: the pass over the rows,
+    the position `Group.base` from which the pass counts rows, and the number of the chunk, counted from that base. The
+    index caches a few chunks.
     """
 
     def __init__(self, pipeline: Pipeline, *, group_rows: int, chunk_rows: int, on_device: bool = True) -> None:
-        """`on_device` is False if a device must not compute row numbers.
+        """Prepare the index of a pipeline's order.
 
-        This is so without a device, or if the tables of the order do not fit on it.
+        A chunk has about `chunk_rows` rows, and a group has at most `group_rows`. `on_device` is False if no device
+        computes row numbers, because there is none or the tables of the order do not fit on it.
         """
         assert pipeline.order is not None
         self._order: Order = pipeline.order
@@ -59,15 +61,15 @@ class RowIndex:
         # True if row numbers are consecutive.
         self._is_slice = consecutive_start(self._order) is not None and pipeline.shard_count == 1
         chunk_rows = min([chunk_rows, *map(_rows_of_passes, order_chain(self._order))])
-        self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # a multiple, so that few groups span chunks
+        self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # a multiple: few groups span two chunks
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
         is_short = self._schedule.pass_rows <= Permutation.TABLE_LENGTH
-        # True if the host needs little time for the row numbers.
+        # True if the host computes the row numbers of a group in little time.
         self.is_fast_on_host = self._is_slice or (is_short and not any(map(_sorts_all_rows, order_chain(self._order))))
         self._on_device = on_device and (self._is_slice or not self.is_fast_on_host)
-        # True if the host needs little time for the row numbers, or if a device can compute them.
+        # True if the host computes the row numbers of a group in little time, or if a device can compute them.
         self.is_cheap = self.is_fast_on_host or (on_device and self._order.device_steps(0) is not None)
-        # Two epochs, because threads may fill the last group of one epoch and the first group of the next.
+        # Cache the steps of two epochs: threads may fill the last group of one and the first group of the next.
         self._device_steps = lru_cache(maxsize=2)(self._order.device_steps)
         self._last_requested_chunk = -1, -1  # epoch and number of the last requested chunk
         self._lock = threading.Lock()
@@ -84,9 +86,10 @@ class RowIndex:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def ids_of(self, group: Group, numbers: Rows) -> Rows:
-        """Return one number per row, different for all rows of the pass.
+        """Return the row id of each row, which no other row of the pass has.
 
-        These are the row numbers or, if a row may occur several times, the positions in the order of all shards.
+        Row ids are the row numbers (`numbers`). If a row may occur several times, they are the positions in the order
+        of all shards.
         """
         return self._schedule.positions(group) if self._order.repeats_rows else numbers
 
@@ -99,9 +102,10 @@ class RowIndex:
         return DeviceComputedRows(steps, first, self._schedule.shard_count, group.rows)
 
     def prepare_after(self, group: Group) -> None:
-        """Compute and cache the next chunk if it will be needed soon (see `_next_chunk_key`).
+        """Compute and cache the next chunk if a group needs it soon (see `_next_chunk_key`).
 
-        Do nothing if another thread computes a chunk now, or if a group of the next chunk or a later one was requested.
+        Do nothing if another thread computes a chunk at this moment. Do nothing also if a thread has already requested
+        row numbers of the next chunk or of a later one.
         """
         key = self._next_chunk_key(group)
         if key is None or key in self._chunks or (key[0], key[2]) <= self._last_requested_chunk:
@@ -113,9 +117,9 @@ class RowIndex:
                 self._lock.release()
 
     def _chunk_part(self, key: tuple[int, int, int], start: int, stop: int) -> Any:
-        """Return the part of a chunk that belongs to rows `start` to `stop`.
+        """Return the part of a chunk that belongs to rows `start` to `stop - 1`.
 
-        Both count the rows of this shard after the base.
+        Both numbers count the rows of this shard after the base.
         """
         chunk = self._chunks.get(key)
         if chunk is None:
@@ -125,10 +129,10 @@ class RowIndex:
         return chunk[max(0, start - first) : stop - first]
 
     def _next_chunk_key(self, group: Group) -> tuple[int, int, int] | None:
-        """Return the key of the chunk to compute after a group.
+        """Return the key of the chunk to compute in advance after a group.
 
-        Return None if row numbers are consecutive, or if the group ends in the first half of a chunk that is not the
-        last one of its pass.
+        Return None if row numbers are consecutive, because they need no chunks. Return None also if the group ends in
+        the first half of its chunk, unless this is the last chunk of the pass.
         """
         if self._is_slice:
             return None
@@ -152,7 +156,10 @@ class RowIndex:
         return chunk
 
     def _progress_line(self) -> AbstractContextManager[Any]:
-        """Return a progress line if this order draws all rows of an epoch before the first one is known."""
+        """Return a progress line if computing one chunk takes long; otherwise a null context.
+
+        It takes long if the order draws without replacement: the order must then sort all rows of the epoch first.
+        """
         if not any(map(_sorts_all_rows, order_chain(self._order))):
             return nullcontext()
         return ProgressLine(f"sample(replacement=False) draws {self._schedule.pass_rows:,} rows")
@@ -164,7 +171,7 @@ class RowIndex:
         return self._order.rows(epoch, positions).astype(np.intp, copy=False)
 
     def _first_position(self, base: int, number: int) -> int:
-        """Return the global position at which a chunk begins."""
+        """Return the position, in the order of all shards, at which a chunk begins."""
         return base + self._schedule.shard_index + number * self._chunk_rows * self._schedule.shard_count
 
 
@@ -178,14 +185,18 @@ def _rows_of_passes(order: Order) -> int:
 
 
 def _sorts_all_rows(order: Order) -> bool:
-    """Return whether a short epoch may still need a sort of many rows."""
+    """Return whether the order sorts all rows of its inner order.
+
+    A short epoch may draw from very many rows, so the sort may take long for it too.
+    """
     return isinstance(order, Sampled) and not order.replacement
 
 
 class BatchIndex:
-    """Computes the row numbers of groups of one batch. It has the methods of `RowIndex`.
+    """Computes the row numbers of groups for `batch(tokens=)`; it has the methods of `RowIndex`.
 
-    The positions of the schedule are those of batches, so a group has one position and any number of rows.
+    A group has one batch. A position of the schedule is a whole batch, so a group has one position and any number of
+    rows.
     """
 
     is_cheap = is_fast_on_host = False
@@ -199,7 +210,7 @@ class BatchIndex:
         return self._order.inner.rows(epoch, self._order.positions(epoch, self._position(group))).astype(np.intp)
 
     def ids_of(self, group: Group, numbers: Rows) -> Rows:
-        """Return one number per row, different for all rows of the pass."""
+        """Return the row id of each row, which no other row of the pass has."""
         if not self._order.repeats_rows:
             return numbers
         return self._order.positions(self._schedule.order_epoch(group.cursor), self._position(group)).astype(np.intp)
@@ -208,7 +219,7 @@ class BatchIndex:
         return None
 
     def prepare_after(self, group: Group) -> None:
-        """Compute the tables of the next pass after the last batch of a pass."""
+        """After the last batch of a pass, compute the tables of the next pass."""
         if group.ends_epoch:
             self._order.positions(self._schedule.order_epoch(Cursor(epoch=group.cursor.epoch + 1)), 0)
         elif group.ends_pass:

@@ -1,4 +1,7 @@
-"""Fills slots from streams of rows and from ready-made batches, which are read sequentially."""
+"""Fills slots from streams of rows and from ready-made batches, which it reads in sequence.
+
+A `StreamFiller` reads a batch in pieces of a few rows. Between two pieces, it lets the consumer run.
+"""
 
 import time
 from abc import ABC, abstractmethod
@@ -25,16 +28,16 @@ from forebay.transforms.padding import pad_rows
 
 __all__ = ["BatchFiller", "StreamFiller"]
 
-MAX_READY_MADE_ROWS = 1 << 32  # most rows of a ready-made batch, so that the row ids of two batches differ
-PIECE_SECONDS = 200e-6  # target time for reading one piece; between pieces the thread yields to the consumer
+MAX_READY_MADE_ROWS = 1 << 32  # row ids that each ready-made batch reserves, so that the ids of two batches differ
+PIECE_SECONDS = 200e-6  # target time to read one piece; between two pieces, the thread gives way to the consumer
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadGroup:
-    """A group that was read but not yet transformed."""
+    """A group that a thread has read but not yet transformed."""
 
     group: Group
-    leaves: list[Any] | None  # None if the rows are in the slot already
+    leaves: list[Any] | None  # the arrays to transform; None if the rows are in the slot already
 
 
 class _StreamPosition:
@@ -48,7 +51,7 @@ class _StreamPosition:
         self._pass_batches = 0  # batches that `reader` has read
 
     def move_to(self, cursor: Cursor) -> None:
-        """Close the reader and continue at another cursor."""
+        """Close the reader. The next `open` starts a reader at `cursor`."""
         self.close()
         self.cursor = cursor
 
@@ -60,24 +63,25 @@ class _StreamPosition:
         return has_all_passes or (schedule.batch_limit is not None and cursor.batches >= schedule.batch_limit)
 
     def open(self) -> Any:
-        """Return the reader at the cursor, and start a new pass if necessary."""
+        """Return the reader of the current pass; start one at the cursor if necessary."""
         if self.reader is None:
             self.reader = self._stream.start(self.schedule.order_epoch(self.cursor), self.cursor.stream)
             self._pass_batches = 0
             rows_to_skip = self.cursor.position - self.cursor.stream_position
             if rows_to_skip < 0:
                 raise StateError(
-                    f"the state is damaged: the state of its stream is {-rows_to_skip} rows beyond its position. Load "
-                    "another state."
+                    f"the state is damaged: its position is {-rows_to_skip} rows before the position of the stream in "
+                    "it. Load another state."
                 )
             self._check_skipped_rows(self.reader.skip(rows_to_skip), rows_to_skip)
             self.cursor = replace(self.cursor, stream=None, stream_position=0)
         return self.reader
 
     def _check_skipped_rows(self, skipped: int, expected: int) -> None:
-        """Raise StateError if the stream is shorter than the state requires.
+        """Raise StateError if the stream ended before the position of the state.
 
-        Only rows of an incomplete last batch may be missing.
+        The reader had to skip `expected` rows, and skipped `skipped` of them. Only rows of an incomplete last batch may
+        be missing.
         """
         if expected - skipped >= max(1, self.schedule.batch_rows * self.schedule.shard_count):
             unit = "batches" if isinstance(self._stream, BatchStream) else "rows"
@@ -114,14 +118,14 @@ class _StreamPosition:
 
 
 class _SequentialFiller(ABC):
-    """The common part of `StreamFiller` and `BatchFiller`.
+    """The common base class of `StreamFiller` and `BatchFiller`.
 
-    One thread at a time reads. Several threads transform.
+    Only one thread at a time reads. After the read, several threads may transform groups at the same time.
     """
 
     reads_in_order = True
-    consumer_may_fill = False  # reading runs the user's Python code, which may block
-    continues_into_next_epoch = False  # the user's code must not run before `iter()` starts its epoch
+    consumer_may_fill = False  # a read runs the user's Python code, which may block
+    continues_into_next_epoch = False  # the user's code for an epoch must not run before `iter()` starts this epoch
 
     def __init__(self, parts: FillerParts, throttle: ConsumerThrottle) -> None:
         pipeline = parts.pipeline
@@ -136,9 +140,9 @@ class _SequentialFiller(ABC):
         return False
 
     def tasks(self, cursor: Cursor) -> Iterator[Cursor | None]:
-        """Yield the start cursor, and then None without end, for "read the next group".
+        """Yield the start cursor for the first group, and then None for each further group.
 
-        The length of a stream is unknown, so `read` detects the end.
+        The iterator never ends, because the length of a stream is unknown; `read` detects the end.
         """
         yield cursor
         while True:
@@ -164,10 +168,10 @@ class _SequentialFiller(ABC):
 
     @abstractmethod
     def _read_group(self, slot: Slot) -> _ReadGroup | None:
-        """Return the next group of this pass, or None at its end."""
+        """Return the next group of this pass, or None at the end of the pass."""
 
     def finish(self, slot: Slot, read_group: _ReadGroup, worker: int) -> Group:
-        """Transform a group that was read, and write it to the slot."""
+        """Transform the group that `read` returned, and write it to the slot."""
         group = read_group.group
         slot.row_ids = self._row_ids(group)
         if read_group.leaves is not None:
@@ -178,7 +182,7 @@ class _SequentialFiller(ABC):
         return group
 
     def _row_ids(self, group: Group) -> Rows:
-        """Return one number per row, different for all rows of the pass."""
+        """Return the row id of each row, which no other row of the pass has."""
         return self._schedule.positions(group)
 
     def prepare_after(self, group: Group) -> None:
@@ -196,7 +200,7 @@ class _SequentialFiller(ABC):
 class StreamFiller(_SequentialFiller):
     """Fills slots from a stream of rows, with one batch for each slot.
 
-    In a group of several batches, the first batch would wait until the others are read.
+    In a group of several batches, the consumer could get the first batch only after the thread has read all of them.
     """
 
     _piece_rows = 1  # rows of a piece; `_adapt_piece_rows` changes it
@@ -216,10 +220,10 @@ class StreamFiller(_SequentialFiller):
         return _ReadGroup(group, leaves)
 
     def _read_rows(self, reader: Any, slot: Slot, max_rows: int) -> tuple[list[Any] | None, int, bool]:
-        """Read rows of this shard, up to a full batch.
+        """Read rows of this shard, up to a full batch of `max_rows` rows.
 
         Return the arrays to transform (None if the rows are already in the slot), the number of rows, and whether the
-        batch is full.
+        stream had enough rows for a full batch.
         """
         if self._pad is not None:
             return self._read_padded(reader, max_rows)
@@ -247,16 +251,19 @@ class StreamFiller(_SequentialFiller):
         return read_rows, True
 
     def _adapt_piece_rows(self, seconds: float) -> None:
-        """Adapt the rows of a piece, so that reading a piece takes about PIECE_SECONDS."""
+        """Change the number of rows of a piece, so that a piece takes about PIECE_SECONDS.
+
+        `seconds` is the time that the last piece took.
+        """
         if seconds < PIECE_SECONDS / 2:
             self._piece_rows = min(self._piece_rows * 2, self._schedule.batch_rows)
         elif seconds > PIECE_SECONDS * 2:
             self._piece_rows = max(1, self._piece_rows // 2)
 
     def _read_own_rows(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
-        """Read the stream for all shards, and keep the rows of this shard.
+        """Read the rows of all shards, and write those of this shard to `out`.
 
-        Return their number, and whether the stream had enough rows for all shards.
+        Return the number of rows of this shard, and whether the stream had enough rows for all shards.
         """
         shard_count, rows = self._schedule.shard_count, len(out[0])
         if shard_count == 1:
@@ -300,15 +307,18 @@ class BatchFiller(_SequentialFiller):
         return _ReadGroup(group, None)
 
     def _row_ids(self, group: Group) -> Rows:
-        """Return numbers that combine the batch number and the index in the batch.
+        """Return row ids, each from the number of the batch and an index in it.
 
-        After a resume, the sizes of earlier batches are unknown, so rows have no positions.
+        The position of a row is unknown after a resume, because the sizes of earlier batches are unknown.
         """
         first = (group.cursor.position + self._schedule.shard_index) * MAX_READY_MADE_ROWS
         return slice(first, first + group.rows)
 
     def _next_own_batch(self, reader: Any) -> list[Array] | None:
-        """Read one batch for each shard, and return this shard's batch; None at the end."""
+        """Read one batch for each shard, and return the batch of this shard.
+
+        Return None if the loader has no batch left for this shard.
+        """
         own_batch = None
         for index in range(self._schedule.shard_count):
             leaves = reader.next_batch()

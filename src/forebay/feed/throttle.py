@@ -1,7 +1,7 @@
-"""A throttle that keeps the thread that reads a stream from slowing the consumer.
+"""A throttle, so that the thread that reads a stream does not slow the consumer.
 
-Python code reads a stream and holds the interpreter lock meanwhile. This cannot slow a consumer that waits for a group.
-It may slow a consumer that works on a batch; trials measure whether it does.
+The reading thread runs the user's Python code and holds the interpreter lock. This does not slow a consumer that waits
+for a group. It may slow a consumer that works on a batch, so trials measure whether it does.
 """
 
 import threading
@@ -15,14 +15,14 @@ YIELD_SECONDS = 50e-6  # length of a sleep in which another thread can take the 
 
 # A step is the work of the consumer on one group. Its time is the mean per batch.
 TRIAL_STEPS = 5  # a trial has this many steps without reading, and then as many with reading
-MIN_STEP_SECONDS = 100e-6  # after a shorter step the consumer waits again so soon that overlap gains nothing
+MIN_STEP_SECONDS = 100e-6  # after a shorter step, the consumer waits again so soon that reading during it gains nothing
 MAX_SLOWDOWN = 1.1  # largest accepted ratio of the step time with reading to the step time without
-FIRST_PAUSE_STEPS = 32  # steps before the next trial if the result changed; otherwise twice the previous number
-MAX_PAUSE_STEPS = 1024  # limit of the doubling, so that the throttle notices a changed step within this many steps
+FIRST_PAUSE_STEPS = 32  # steps until the next trial if the result has changed; otherwise twice the previous number
+MAX_PAUSE_STEPS = 1024  # limit of this doubling, so that a trial notices changed steps within this many steps
 
 
 class ConsumerThrottle:
-    """Blocks the thread that reads a stream while it would slow the consumer."""
+    """Blocks the reading thread at the times when it would slow the consumer."""
 
     def __init__(self) -> None:
         self.is_waiting = False  # True while the consumer waits for a group
@@ -30,11 +30,11 @@ class ConsumerThrottle:
         self._policy = OverlapPolicy()
         self._may_read = threading.Event()
         self._taken_at: float | None = None  # time in seconds at which the consumer took its last group
-        self._taken_batches = 1  # batches of that group
+        self._taken_batches = 1  # number of batches of the group that the consumer took last
 
     def on_request(self) -> None:
         """Record that the consumer requests a group."""
-        taken_at = self._taken_at  # another thread may call reset() meanwhile
+        taken_at = self._taken_at  # a copy, because another thread may call reset() between the test and the use
         if taken_at is not None:
             self._policy.record_step((time.perf_counter() - taken_at) / self._taken_batches)
 
@@ -53,7 +53,7 @@ class ConsumerThrottle:
             self._may_read.clear()
 
     def reset(self) -> None:
-        """Allow reading until the consumer takes the first group of a new epoch."""
+        """Let the reading thread run until the consumer takes its next group."""
         self._taken_at = None
         self._may_read.set()
 
@@ -63,9 +63,9 @@ class ConsumerThrottle:
         self._may_read.set()
 
     def yield_to_consumer(self) -> None:
-        """Block while reading would slow the consumer, and then sleep once unless it waits.
+        """Block while reading would slow the consumer. Then sleep once, unless the consumer waits.
 
-        The reading thread calls this between two parts of a group.
+        The reading thread calls this method before it reads a piece of a batch, or a ready-made batch.
         """
         self._may_read.wait()
         if not self.is_waiting:
