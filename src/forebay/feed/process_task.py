@@ -2,8 +2,9 @@
 
     slot memory:   [ results of the transforms | input of the transforms ]
 
-The feed shares the slot with the process, so a task contains only a few numbers. Batches of variable size have no
-fixed offset in a slot. The feed and the process pickle them instead; `explain()` reports this.
+The feed and the worker process share the memory of the slot, so a task contains only a few numbers. Batches of variable
+size have no fixed offset in a slot. The feed and the process send these batches as pickled arrays instead; `explain()`
+reports this.
 """
 
 from collections.abc import Sequence
@@ -27,19 +28,19 @@ class ProcessTask:
     """Batches that one worker process transforms in one call."""
 
     contexts: list[BatchContext]  # one for each batch; seeds its random numbers
-    rows: int = 0  # of all batches; unused if the input is pickled
-    input_offset: int = 0  # bytes from the start of the slot memory
-    pickled: list[Array] | None = None  # the input, if its batches have variable size
+    rows: int = 0  # of all batches together; unused if the task contains the input
+    input_offset: int = 0  # bytes from the start of the slot memory to the input
+    pickled: list[Array] | None = None  # the input of one batch of variable size; None if the input is in the slot
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessResult:
-    """The answer of a worker process."""
+    """What a worker process returns for a task."""
 
-    batches: int  # number of batches that the process transformed before a failure
+    batches: int  # number of batches that the process transformed, up to the first failure
     skipped: list[SkippedRow]  # in these batches; `row` counts from the first row of the task
-    leaves: list[Array] | None = None  # the results if they have variable size; else they are in the slot
-    failure: Failure | None = None  # of a batch after the first
+    leaves: list[Array] | None = None  # the results if they have variable size; None if they are in the slot
+    failure: Failure | None = None  # the error of the next batch; None if all batches succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,10 @@ class ProcessTransforms:
         return describe_transforms(self.transforms)
 
     def __call__(self, memory: Any, task: ProcessTask) -> ProcessResult:
-        """Transform the batches of a task. Raise the error if the first batch fails."""
+        """Transform the batches of a task, up to the first failure.
+
+        If the first batch fails, raise its error. If a later batch fails, the result contains the error.
+        """
         contexts, batch_rows = task.contexts, self.output_layout.batch_rows
         if task.pickled is not None:
             results, _ = apply_all(self.transforms, task.pickled, self.structure, contexts[0], first=self.first)
@@ -76,7 +80,7 @@ class ProcessTransforms:
         return ProcessResult(len(contexts), collect_skipped(contexts, batch_rows))
 
     def _transform_batch(self, memory: Any, batch: int, leaves: Sequence[Array], context: BatchContext) -> None:
-        # Pass copies to the transforms: a map may keep or return its input, and Forebay reuses the slot.
+        # Pass copies to the transforms: a map may keep or return its input, but Forebay overwrites the slot later.
         copies, rows = [leaf.copy() for leaf in leaves], len(leaves[0])
         results, _ = apply_all(self.transforms, copies, self.structure, context, first=self.first)
         layout = self.output_layout
@@ -85,7 +89,7 @@ class ProcessTransforms:
 
 
 def layout_views(layout: Layout, memory: Any, rows: int, *, offset: int = 0) -> list[Array]:
-    """Return views of the first `rows` rows of all leaves.
+    """Return a view of the first `rows` rows of each leaf of a layout.
 
     The layout begins `offset` bytes after the start of the memory.
     """

@@ -28,8 +28,8 @@ __all__ = ["RayTransformStage"]
 class RayTransformStage(TransformStage):
     """A transform stage on Ray workers.
 
-    If the workers read the rows themselves, from files or from Ray's object store, this stage also fills slots.
-    Otherwise the feed sends them the rows.
+    If the workers read the rows themselves, from files or from Ray's object store, the feed calls `fill`. Otherwise it
+    gathers the rows and calls `transform_into`, which sends them to a worker.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class RayTransformStage(TransformStage):
         assert cluster is not None
         self._source: Any = pipeline.source
         self._uses_object_store = cluster.row_delivery == "stored"
-        self._stored_references: list[Any] = []  # one reference to all arrays in Ray's object store, or none
+        self._stored_references: list[Any] = []  # one reference to the list of arrays in Ray's object store; else empty
         self._recorder, self._task_nbytes = recorder, plan.task_nbytes
         self._row_nbytes = sum(spec.nbytes for spec in plan.input.specs) if plan.input.fixed_size else 0
         self._node_id = ray.get_runtime_context().get_node_id()
@@ -49,15 +49,18 @@ class RayTransformStage(TransformStage):
         recorder.register_counters("ray", self._workers.counts)
 
     def begin_pass(self) -> None:
-        """Put the user's arrays into the object store, unless it has equal arrays.
+        """Put the user's arrays into Ray's object store, unless the store has equal arrays.
 
-        Do nothing if the workers read files.
+        Do nothing if the workers do not read from the store.
         """
         if self._uses_object_store and not self._stored_arrays_are_current():
             self._stored_references = [ray.put(list(self._source.arrays))]
 
     def fill(self, slot: Slot, origin: GroupOrigin) -> None:
-        """Let a worker read and transform these rows, and write the results to the slot."""
+        """Let a worker read and transform rows, and write the results to the slot.
+
+        If the worker cannot read the rows, send it the rows.
+        """
         rows, contexts, references = origin.row_numbers, self._batch_contexts(origin), self._stored_references
 
         def make_request(worker: WorkerInfo) -> RayRequest:
@@ -71,7 +74,7 @@ class RayTransformStage(TransformStage):
         self._run_on_worker(slot, make_request, origin)
 
     def transform_into(self, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int) -> None:
-        """Apply the thread transforms, send the rows to a worker, and write its results."""
+        """Apply `thread_transforms`, send the rows to a worker, and write its results to the slot."""
         fixed_size = self._plan.input.fixed_size
         contexts = self._batch_contexts(origin) if fixed_size else [self._batch_context(origin)]
         leaves = self._transform_in_thread(leaves, contexts)
@@ -88,7 +91,7 @@ class RayTransformStage(TransformStage):
     def _stored_arrays_are_current(self) -> bool:
         """Return whether the object store has the current values of the arrays.
 
-        Compare arrays that may have changed: this takes less time than storing them again.
+        Compare the values if the user may have changed them: this takes less time than to store the arrays again.
         """
         assert isinstance(self._source, ArraySource)
         if not self._stored_references:
@@ -136,7 +139,7 @@ class RayTransformStage(TransformStage):
         return count_pieces(nbytes, one_node=worker.node_id == self._node_id)
 
     def _transform_in_thread(self, leaves: list[Array], contexts: list[BatchContext]) -> list[Array]:
-        """Apply the thread transforms batch by batch."""
+        """Apply `thread_transforms` to each batch, and return the results as one array for each leaf."""
         transforms = self._plan.thread_transforms
         if not transforms:
             return leaves

@@ -1,8 +1,10 @@
 """The job of a Ray worker, its tasks, and their results.
 
 A task contains row numbers if the worker can read these rows from files or from Ray's object store. Otherwise the task
-contains the rows. The result contains one array for each leaf, with the rows of all batches of the task. Ray sends
-small inputs and results inside its messages, split into pieces if necessary, and larger ones through the object store.
+contains the rows. The result contains one array for each leaf, with the rows of all batches of the task.
+
+Ray sends small objects inside its messages, and larger ones through the object store, which takes more CPU time. So
+Forebay splits some inputs and results into pieces (parts of their bytes) that are small enough for messages.
 """
 
 from collections.abc import Sequence
@@ -37,9 +39,10 @@ class RayTask:
 
     contexts: list[BatchContext]  # one for each batch; seeds its random numbers
     rows: Rows | None  # row numbers, if the worker reads the rows
-    leaves: list[Array] | None = None  # the rows themselves
-    split_leaf_specs: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # of leaves that arrive in pieces
-    num_returns: int = 1  # values that the worker returns: 1, or the number of pieces of the result
+    leaves: list[Array] | None = None  # the rows themselves, as one array for each leaf
+    # Shape and dtype of each leaf, if the arrays arrive in pieces beside the task.
+    split_leaf_specs: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None
+    num_returns: int = 1  # number of pieces of the result; 1 if it is not split
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +50,16 @@ class RayResult:
     """The transformed batches of a task, up to the first failure."""
 
     batches: int  # number of transformed batches
-    rows: int  # of these batches
-    leaves: list[Array]  # empty if the worker returns them in pieces
-    failure: Failure | None = None
+    rows: int  # number of rows of these batches
+    leaves: list[Array]  # one array for each leaf; empty if the worker returns them in pieces
+    failure: Failure | None = None  # the error of the next batch; None if all batches succeeded
     skipped: list[SkippedRow] = field(default_factory=list)  # `row` counts from the first row of the task
-    piece: bytes = b""  # the first piece; the others follow as further return values
+    piece: bytes = b""  # the first piece; the other pieces are further return values of the worker
 
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """The description of the work, which every worker receives once."""
+    """What a worker needs for every task of a feed. Each worker receives it once."""
 
     transforms: tuple[Transform, ...]
     first: int  # index of the first transform in the pipeline
@@ -65,8 +68,8 @@ class RayJob:
     source_rows: int  # number of rows of the source; 0 for a stream
     source_specs: tuple[ArraySpec, ...]
     batch_rows: int
-    output_specs: tuple[ArraySpec, ...] | None  # None for batches of variable size; then a task has one batch
-    output_names: tuple[str, ...]
+    output_specs: tuple[ArraySpec, ...] | None  # None for batches of variable size, of which a task has only one
+    output_names: tuple[str, ...]  # of the leaves, for error messages
 
     @property
     def name(self) -> str:
@@ -74,9 +77,9 @@ class RayJob:
         return describe_transforms(self.transforms)
 
     def open(self) -> "RayJobOnWorker":
-        """Return the job, with its files open, for a worker.
+        """Open the job's files on a worker, and return the job with its source.
 
-        If the worker cannot open the files, the returned job has the reason.
+        If the worker cannot open the files, the returned job has the reason instead of the source.
         """
         if self.recipe is None:
             return RayJobOnWorker(self, None, "")
@@ -87,7 +90,7 @@ class RayJob:
 
 
 class RayJobOnWorker:
-    """A job that a worker has opened."""
+    """A job on a worker, which calls it for each task."""
 
     def __init__(self, job: RayJob, source: AbstractSource | None, missing_reason: str) -> None:
         """`missing_reason` says why the worker cannot open the files; it is empty without an error."""
@@ -96,7 +99,9 @@ class RayJobOnWorker:
     def __call__(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> Any:
         """Return the result of a task.
 
-        If the task requests several pieces, return a list: the result with the first piece, then the other pieces.
+        `stored` has the arrays from Ray's object store, if the worker reads rows from there. `pieces` has the input if
+        it is split. If the task requests several pieces, return a list: the result with the first piece, then the other
+        pieces.
         """
         result = self._run(task, stored, pieces)
         if task.num_returns == 1:
@@ -115,9 +120,9 @@ class RayJobOnWorker:
             return RayResult(0, 0, [], Failure.of(error, cloudpickle.dumps))
 
     def _read_input(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> list[Array]:
-        """Return the rows of a task in new memory.
+        """Return the rows of a task in new memory, as one array for each leaf.
 
-        A map may change or keep its input.
+        A map may change or keep its input, so the arrays must not use memory of Ray or of the user.
         """
         if task.leaves is not None:
             return [leaf.copy() for leaf in task.leaves]

@@ -23,7 +23,7 @@ __all__ = ["GroupOrigin", "PartialGroupError", "TransformStage"]
 
 
 class PartialGroupError(Exception):
-    """Raised if only the first batches of a group could be filled.
+    """Raised if only the first `batches` batches of a group could be filled.
 
     The consumer gets these batches, and then `error`.
     """
@@ -39,7 +39,7 @@ class GroupOrigin:
 
     cursor: Cursor  # at the start of the group
     row_numbers: Rows  # in the source; for a stream, positions in the order of all shards
-    row_ids: Rows  # see `BatchContext.row_ids`
+    row_ids: Rows  # the numbers that seed random numbers for rows; see `BatchContext.row_ids`
 
     def first_rows(self, rows: int) -> "GroupOrigin":
         """Return the origin of the first rows of the group."""
@@ -48,13 +48,20 @@ class GroupOrigin:
         )
 
     def name_rows(self, skipped: Sequence[SkippedRow]) -> list[SkippedRow]:
-        """Return the skipped rows of the group, with their row numbers in the source."""
+        """Return the skipped rows with their row numbers in the source.
+
+        In `skipped`, `row` is the index of a row in the group.
+        """
         numbers = row_numbers(self.row_numbers) if skipped else ()
         return [replace(row, row=numbers[row.row]) for row in skipped]
 
 
 class TransformStage:
-    """Applies the transforms of the host in worker threads, in worker processes, or in both."""
+    """Applies the transforms of the host in worker threads, in worker processes, or in both.
+
+    Transforms before the first map with where="process" run in threads (`Plan.thread_transforms`), and all others in
+    processes (`Plan.worker_transforms`).
+    """
 
     def __init__(
         self,
@@ -64,15 +71,16 @@ class TransformStage:
         *,
         schedule: Schedule,
     ) -> None:
-        """`source_structure` is the structure of the rows before all transforms.
+        """Start the worker processes, if the plan has any.
 
-        `worker_input` has specs and structure after the thread transforms, which are the input of worker processes.
+        `source_structure` is the structure of the rows before all transforms. `worker_input` has the specs and the
+        structure of the rows that worker processes receive: those after `Plan.thread_transforms`.
         """
         self._plan, self._source_structure, self._schedule = plan, source_structure, schedule
         self._names = plan.input.structure.paths
         self._needs_row_ids = any(map(draws_by_row, plan.input.transforms))
         specs, structure = worker_input
-        group_rows = plan.group_batches * plan.input.batch_rows  # as one batch of the layout, so without gaps
+        group_rows = plan.group_batches * plan.input.batch_rows  # the group is one batch of the layout, without gaps
         self._input_layout = Layout.of(specs, batch_rows=group_rows, alignment=plan.input.alignment)
         self._pool: ProcessPool | None = None
         if plan.processes:
@@ -94,24 +102,25 @@ class TransformStage:
     def input_arrays(self, slot: Slot, rows: int) -> list[Array]:
         """Return one array for each leaf, as the target of a gather.
 
-        The arrays are in the slot if batches have fixed size and a worker process is the first to transform them.
+        If batches have a fixed size and worker processes run all transforms, the arrays are in the slot, where the
+        processes read them. Otherwise they are new.
         """
         if self._input_is_in_slot and not self._plan.thread_transforms:
             return layout_views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)
-        # Allocate new arrays each time, because a map may keep or return its input. malloc reuses the same pages.
+        # Allocate new arrays each time, because a map may keep or return its input. This is fast: malloc reuses memory.
         return [spec.empty(rows) for spec in self._plan.input.source_specs]
 
     def transform_into(self, slot: Slot, leaves: list[Any], origin: GroupOrigin, worker: int) -> None:
         """Transform a group, and write the results to the slot.
 
-        If a map runs in threads, the planner makes groups of one batch, so the map receives single batches. `worker`
-        is the number of the calling thread.
+        If a map runs in threads, a group has only one batch, because the planner plans it so. `worker` is the number of
+        the calling thread, which has a worker process of its own if the plan has processes.
         """
         if self._pool is not None:
             try:
                 self._transform_in_process(self._pool, slot, leaves, origin, worker)
             except WorkerError:
-                self._pool.restart(worker)  # so that the feed can continue; the error reports the lost batches
+                self._pool.restart(worker)  # so that the feed can continue; the consumer gets the error for this group
                 raise
             return
         transforms, context = self._plan.thread_transforms, self._batch_context(origin)
@@ -147,9 +156,10 @@ class TransformStage:
         return GroupOrigin(cursor, numbers, row_ids)
 
     def _check_specs(self, leaves: list[Any]) -> list[Any]:
-        """Return the leaves, with offsets as the framework needs them.
+        """Return the leaves, with offsets of the framework's dtype.
 
-        Raise SpecError if a dtype or dimension count changed or, if any field is ragged, another shape changed.
+        Raise SpecError if the dtype or the number of dimensions differs from that of the first batch. If any field is
+        ragged, raise it also if the shape of another field differs.
         """
         offsets_dtype = self._plan.input.offsets_dtype
         for leaf, spec, name in zip(leaves, self._plan.input.specs, self._names, strict=True):
@@ -188,7 +198,10 @@ class TransformStage:
             raise PartialGroupError(result.batches, result.failure.rebuild("a worker process"))
 
     def _apply_thread_transforms(self, slot: Slot, leaves: list[Array], start: int, context: BatchContext) -> None:
-        """Apply the thread transforms to a batch, and write it as input of the process."""
+        """Apply `thread_transforms` to a batch, and write the process's input to the slot.
+
+        `start` is the index of the first row of the batch in the group.
+        """
         transforms = self._plan.thread_transforms
         stop = min(start + self._plan.input.batch_rows, len(leaves[0]))
         results, _ = apply_all(transforms, [leaf[start:stop] for leaf in leaves], self._source_structure, context)
