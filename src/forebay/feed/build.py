@@ -41,7 +41,9 @@ from forebay.transforms.row_errors import SkippedRowLog
 
 __all__ = ["DeviceTransforms", "FeedParts", "build_feed", "plan_version_of", "rebuild_feed"]
 
-NO_BUDGET_LIMIT = 1 << 62  # bytes; slots in device memory need no limit, because the planner fitted them to the budget
+# The budget in bytes of a runner whose slots are in device memory: no limit, because the planner has already fitted
+# these slots to the budget.
+NO_BUDGET_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +54,17 @@ class FeedParts:
     runner: Runner
     recorder: Recorder
     hand_off: "HandOff | RaggedHandOff"
-    build_tree: Callable[[Sequence[Any]], Tree]  # makes a batch of the framework's arrays
+    build_tree: Callable[[Sequence[Any]], Tree]  # builds the batch that the user receives from the framework's arrays
     device_transforms: "DeviceTransforms | None" = None
     skipped_rows: SkippedRowLog | None = None  # None if neither the source nor a map skips rows
-    refuse_tracing: Callable[[], None] | None = None  # `TracingHandOff.refuse_tracing`; None if nothing is traced
-    plan_version: int = 0  # `AbstractSource.plan_version` when the feed was planned
+    refuse_tracing: Callable[[], None] | None = None  # raises an error in a traced function; None without tracing
+    plan_version: int = 0  # `AbstractSource.plan_version` at the time of planning
 
 
 def build_feed(request: FeedRequest, recorder: Recorder | None = None) -> FeedParts:
     """Plan a feed and build its parts. The first `iter()` starts the worker threads.
 
-    A feed that makes a new plan passes the recorder of its earlier parts, so that statistics continue.
+    To build new parts for a running feed, pass the recorder of its earlier parts, so that its statistics continue.
     """
     target, plan_version = request.target, plan_version_of(request.pipeline)
     plan = make_plan(request.plan_input, Machine.detect().cores)
@@ -106,7 +108,10 @@ def rebuild_feed(pipeline: Pipeline, options: FeedOptions, recorder: Recorder) -
 
 
 def plan_version_of(pipeline: Pipeline) -> int:
-    """Return the source's `plan_version`, for which a feed makes its plan; 0 for streams."""
+    """Return the source's present `plan_version`; 0 for streams and ready-made batches.
+
+    A feed makes a new plan if this number is no longer that of its plan.
+    """
     return pipeline.source.plan_version if isinstance(pipeline.source, AbstractSource) else 0
 
 
@@ -141,7 +146,7 @@ def _build_skipped_row_log(pipeline: Pipeline, plan: Plan, recorder: Recorder) -
 
 
 def _build_transform_stage(request: FeedRequest, plan: Plan, recorder: Recorder) -> TransformStage:
-    # The specs after the thread transforms are the specs of the input of worker processes or Ray workers.
+    # The specs and structure after the transforms in threads are those of the input of worker processes or Ray workers.
     pipeline, worker_input = request.pipeline, request.specs.stages[len(plan.thread_transforms)]
     if plan.input.cluster is None:
         return TransformStage(plan, pipeline.structure, worker_input, schedule=pipeline.schedule)
@@ -194,17 +199,17 @@ def _build_device_transforms(request: FeedRequest) -> "DeviceTransforms | None":
     transforms = request.plan_input.device_transforms
     if not transforms:
         return None
-    # The device transforms are the last transforms of the pipeline. A Densify, which Forebay adds before them, gets the
-    # index -1. So the user's transforms keep their indices, which seed random numbers.
+    # The device transforms are the last transforms of the pipeline. If Forebay has added a Densify before the user's
+    # transforms, it gets the index -1. So the user's transforms keep their indices, which seed random numbers.
     added = sum(isinstance(transform, Densify) for transform in transforms)
     first = len(request.pipeline.transforms) - len(transforms) - added
     return DeviceTransforms(transforms, request.specs.structure, request.target.hand_off, first=first)
 
 
 class RaggedHandOff:
-    """Hands off the arrays of a slot, and returns one object for each leaf.
+    """A hand-off that makes one object from the two arrays of each ragged leaf.
 
-    A slot has two arrays for a leaf of ragged rows, and one for any other leaf.
+    In a slot, a leaf of ragged rows has two arrays, its values and its offsets. Any other leaf has one array.
     """
 
     def __init__(self, hand_off: HandOff, plan_input: PlanInput) -> None:
@@ -225,7 +230,7 @@ class DeviceTransforms:
     """
 
     def __init__(self, transforms: Sequence[Transform], structure: Structure, hand_off: HandOff, *, first: int) -> None:
-        """`first` is the index of the first device transform in the pipeline."""
+        """Compile the augmentations. `first` is the index of the first device transform in the pipeline."""
         self._transforms, self._structure, self._hand_off, self._first = tuple(transforms), structure, hand_off, first
         self._finish = hand_off.finish if isinstance(hand_off, FinishingHandOff) else None
         images = {
@@ -239,7 +244,7 @@ class DeviceTransforms:
             }
 
     def __call__(self, leaves: list[Any], context: BatchContext) -> Tree:
-        """Return the transformed batch. `context` seeds the random numbers."""
+        """Return the transformed batch. `leaves` are its arrays, and `context` seeds the random numbers."""
         structure = self._structure
         for index, transform in enumerate(self._transforms, self._first):
             try:
@@ -281,8 +286,8 @@ class DeviceTransforms:
 def _array_ops_of(hand_off: HandOff, transform: Augmentation) -> ArrayOps:
     if not isinstance(hand_off, ArrayOpsProvider):
         raise PipelineError(
-            f"{transform} comes after a map on the device, but the hand-off {hand_off.name!r} has no array operations. "
-            "Put it before that map, so that it runs on the host."
+            f"{transform} comes after a map on the device, but the hand-off {hand_off.name!r} has no array operations "
+            "for augmentations. Put it before that map, so that it runs on the host."
         )
     return hand_off.array_ops()
 

@@ -1,4 +1,4 @@
-"""One epoch of a feed: its iterator, and how far the consumer has come."""
+"""One epoch of a feed: its iterator, and the progress of the consumer."""
 
 import threading
 import time
@@ -22,13 +22,13 @@ __all__ = ["Epoch", "EpochFeed", "Progress"]
 
 @dataclass(frozen=True, slots=True)
 class EpochFeed:
-    """What an epoch uses of its feed."""
+    """The objects of a feed that its epochs use."""
 
     pipeline: Pipeline
     parts: FeedParts
     reports: RegularReports
-    read_stats: Callable[[], dict[str, Any]]  # a method of the feed, which so stays alive during the iteration
-    # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
+    read_stats: Callable[[], dict[str, Any]]  # a bound method of the feed; it keeps the feed alive during the iteration
+    # An epoch takes a group and hands it off under this lock. Otherwise another thread could reuse the slot in between.
     lock: threading.Lock
 
 
@@ -43,7 +43,7 @@ class Epoch:
         self._refuse_tracing = parts.refuse_tracing
         self._build_tree, self._skipped_rows = parts.build_tree, parts.skipped_rows
         self._row_nbytes = sum(spec.nbytes for spec in self.plan.input.specs) if self.plan.input.fixed_size else None
-        # Batches on the host are handed off as trees at once, unless the consumer's thread must transform them.
+        # True if `_begin_group` can already build the batches: on the host, if the consumer's thread transforms none.
         self._is_host = not parts.runner.engine.is_device and parts.device_transforms is None
         self._lock, self._reports, self._read_stats = feed.lock, feed.reports, feed.read_stats
         self._started_at, self._nbytes = time.perf_counter(), 0
@@ -54,13 +54,13 @@ class Epoch:
         return self
 
     def __next__(self) -> Tree:
-        if self._refuse_tracing is not None:  # for each batch: a group may have arrived before the trace
+        if self._refuse_tracing is not None:  # check each batch, because a trace may begin in the middle of a group
             self._refuse_tracing()
         while True:
             try:
                 batch = self._progress.ready.pop()  # list.pop is atomic, so this needs no lock
             except IndexError:
-                pass  # leave the except block: later errors must not have this IndexError as their context
+                pass  # leave the except block, so that later errors do not have this IndexError as their context
             else:
                 return batch if self._is_host else self._take_on_device(batch)
             try:
@@ -73,13 +73,16 @@ class Epoch:
 
     @property
     def spent(self) -> bool:
-        """True from the last batch until StopIteration. Always False if the length is unknown."""
+        """True between the last batch and StopIteration. Always False if the length is unknown."""
         progress = self._progress
         return (self._is_last_group or self._has_received_all) and not progress.ready and not progress.is_over
 
     @property
     def _has_received_all(self) -> bool:
-        """True if the loader has a length and this shard has received its last batch."""
+        """True if the loader has a length, and this shard has received its last batch.
+
+        The loader is the user's object that makes ready-made batches.
+        """
         pipeline, cursor = self._pipeline, self._progress.cursor
         length = pipeline.source.length if isinstance(pipeline.source, BatchStream) else None
         received_all = length is not None and cursor.position + pipeline.shard_index >= length
@@ -88,7 +91,8 @@ class Epoch:
     def close(self) -> None:
         """End the epoch early.
 
-        If a batch was requested, the next `iter(feed)` starts the following epoch, else this one.
+        If the consumer has requested a batch, the next `iter(feed)` starts the following epoch. Otherwise it starts
+        this epoch again.
         """
         self._progress.end()
 
@@ -121,7 +125,10 @@ class Epoch:
         raise StopIteration
 
     def _take_on_device(self, batch: tuple[Slot, list[Any], Any]) -> Tree:
-        """Return a batch on a device, after the device transforms."""
+        """Return a batch on a device, after the device transforms.
+
+        `batch` has its slot, its arrays of the framework, and the context that seeds its random numbers.
+        """
         slot, leaves, context = batch
         try:
             self._runner.engine.hand_out(slot.memory)
@@ -134,7 +141,10 @@ class Epoch:
             raise
 
     def _begin_group(self, slot: Slot, requested_at: float) -> None:
-        """Hand off all batches of a group at once, which takes half the time."""
+        """Hand off all batches of a group, which takes half the time of separate hand-offs.
+
+        `requested_at` is the time in seconds at which the consumer requested the group.
+        """
         group, batch_rows = slot.group, slot.layout.batch_rows
         assert group is not None
         if self._skipped_rows is not None:
@@ -165,7 +175,8 @@ class Epoch:
 class Progress:
     """The progress of one `Epoch`.
 
-    The feed refers to this object and not to the `Epoch`, because a reference cycle would delay the release of both.
+    The feed refers to this object and not to the `Epoch`. A reference to the `Epoch` would be a cycle, so Python would
+    free neither of them before its next garbage collection.
     """
 
     __slots__ = (
@@ -185,7 +196,7 @@ class Progress:
         self.is_unused = False  # True from the start of an `Epoch` until its first batch is requested
         self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
         self.is_finished = False  # True after the last batch was received
-        self.is_over = False  # True if the epoch finished or failed, or if the feed ended it
+        self.is_over = False  # True after the epoch has finished or failed, or the feed has ended it
 
     @property
     def cursor(self) -> Cursor:
@@ -194,7 +205,7 @@ class Progress:
 
     @property
     def next_start(self) -> Cursor:
-        """The start of the next epoch, or of this one if it is unused."""
+        """The start of the next epoch, or of this one if no batch was requested."""
         return self.cursor if self.is_unused else Cursor(epoch=self.cursor.epoch + 1)
 
     def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The feed that the user iterates: epochs, state, statistics, explanation."""
+"""`Feed`, the object that the user iterates: epochs, state, statistics, explanation."""
 
 import sys
 import threading
@@ -43,14 +43,18 @@ class Feed(FeedReports):
         recorder: Recorder | None = None,
         reports: RegularReports | None = None,
     ) -> None:
-        """Start a feed. `recorder` and `reports` are those of an earlier feed that this one replaces."""
+        """Start a feed.
+
+        If it replaces an earlier feed, `recorder` and `reports` are those of the earlier one.
+        """
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
         self._options, self._recorder = options, recorder or Recorder()
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
         self._reports, self._has_checked_rank = reports or RegularReports(), False
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None means `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule, self._recorder)
-        self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
+        # The iterator of next(feed). An `Epoch` refers to its feed, so only this one is in a reference cycle.
+        self._current_epoch: Epoch | None = None
         self._lock = threading.Lock()
 
     def _use_parts(self, parts: FeedParts) -> None:
@@ -77,7 +81,7 @@ class Feed(FeedReports):
         plan_input = self._plan.input
         if plan_input.output is None:
             raise FeedError(
-                "the specs of this feed are unknown, because a map runs on the device (last transform: "
+                "the specs of this feed are unknown, because a map runs on the device (the last transform there is "
                 f"{plan_input.device_transforms[-1]}). Take a batch and look at its arrays."
             )
         return plan_input.output
@@ -114,7 +118,7 @@ class Feed(FeedReports):
             self._has_checked_rank = True
         progress, is_outdated = self._progress, self._plan_version != plan_version_of(self._pipeline)
         start = self.next_cursor
-        if is_outdated:  # for example, all rows are in a cache now
+        if is_outdated:  # for example, because a cache now has all rows
             self._plan_version = plan_version_of(self._pipeline)
             new_parts = rebuild_feed(self._pipeline, self._options, self._recorder)
             if new_parts is not None:
@@ -144,7 +148,8 @@ class Feed(FeedReports):
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last received batch, as a small dict for JSON.
 
-        Pass it to `load_state_dict` of a feed of an equal pipeline, which then continues with the next batch.
+        If you pass the dict to `load_state_dict` of a feed of an equal pipeline, that feed continues with the next
+        batch.
         """
         is_iterating = self._requested_cursor is None and not self._progress.is_finished
         cursor = self._progress.cursor if is_iterating else self.next_cursor

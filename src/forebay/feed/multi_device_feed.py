@@ -1,8 +1,9 @@
 """A feed for several devices of one process.
 
-Each device has a feed of its own, for its part of every batch. These feeds read the same source. So a page-lock of the
-source serves all devices, and each device pulls its rows over its own link. Device i of n gets the rows i, i + n,
-i + 2n, ... of a batch. This is how shards divide rows, so a state fits any number of devices and shards.
+Each device has a feed of its own, for its part of every batch. All these feeds read the same source. So a page-lock of
+the source serves all devices, and each device pulls its rows over its own link. Device i of n gets the rows i, i + n,
+i + 2n, ... of a batch. Shards divide rows in the same way, so a run can resume from a state on any number of devices
+and shards.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +76,7 @@ class MultiDeviceFeed:
         """Start the next epoch, or the same one if none of its batches was requested."""
         self._current_epoch = None
         epochs = {feed.next_cursor.epoch for feed in self.feeds}
-        if len(epochs) > 1:  # an interruption came before all devices had a part of the first batch
+        if len(epochs) > 1:  # an error or KeyboardInterrupt came before all devices had a part of the first batch
             self.set_epoch(max(epochs))
         return MultiDeviceEpoch(self, [iter(feed) for feed in self.feeds])
 
@@ -88,16 +89,16 @@ class MultiDeviceFeed:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch that all devices received.
 
-        The result is a small dict for JSON. If a device could not deliver its part of a batch, the state is before this
-        batch, so no row is lost.
+        The result is a small dict for JSON. If a device could not deliver its part of a batch, the state is the
+        position before this batch, so no row is lost.
         """
         return min((feed.state_dict() for feed in self.feeds), key=_position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next `iter()` begin at the position of a state.
 
-        The state may be that of a feed for other devices or shards. Raise PipelineError if the last batch after this
-        position has no row for some device.
+        The state may be that of a feed for other devices or shards. Raise PipelineError if the last batch of the pass
+        would then have no row for some device.
         """
         _refuse_starved_devices(
             self._first_part, len(self.feeds), Cursor.from_state(state, self._first_part.fingerprint)
@@ -111,7 +112,10 @@ class MultiDeviceFeed:
             feed.set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
-        """Return what the loop received on all devices, and the statistics of each device under `"devices"`."""
+        """Return what the loop received on all devices, and statistics of each device.
+
+        The value `"devices"` has the statistics of each device, as `Feed.stats` returns them.
+        """
         devices = [feed.stats() for feed in self.feeds]
         pipeline = self._pipeline
         rank = pipeline.shard_index if pipeline.shard_count > 1 else detect_process_rank()
@@ -120,11 +124,11 @@ class MultiDeviceFeed:
 
     @property
     def received(self) -> Received:
-        """What the consumer received so far. It waits for each device's part of a batch."""
+        """What the consumer received so far, with the sum of its waits for all devices."""
         return self._recorders.received()
 
     def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
-        """Call a function with the statistics regularly, as `Feed.on_stats` does."""
+        """Call a function with the statistics regularly; `Feed.on_stats` describes the arguments."""
         return self._reports.add(callback, every, self._recorders)
 
     def explain(self) -> str:
@@ -170,18 +174,18 @@ class MultiDeviceEpoch:
             return tuple([next(epoch) for epoch in self._epochs])
         except StopIteration:
             self.is_over = True
-            for epoch in self._epochs[1:]:  # they have the same number of batches as the first, so they end too
+            for epoch in self._epochs[1:]:  # each has the same number of batches as the first, so this call ends it
                 next(epoch, None)
             raise
         except BaseException:
             self.is_over = True
-            for epoch in self._epochs:  # some devices are one batch ahead, so no later batch would be complete
+            for epoch in self._epochs:  # some may be one batch ahead, so their parts would no longer fit together
                 epoch.close()
             raise
 
 
 def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline:
-    """Return the pipeline of one device: a shard with a part of each batch."""
+    """Return the pipeline of device `number`: a shard with a part of each batch."""
     count, batching = len(devices), pipeline.batching
     if any(str(device).lower() == "auto" for device in devices):
         raise PipelineError(f"device={devices}: 'auto' chooses one device. Name each device, such as 'cuda:0'.")
@@ -189,8 +193,8 @@ def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline
         raise PipelineError(f"device={devices} has a device twice. Pass each device once.")
     if not pipeline.indexed or batching is None or batching.tokens is not None:
         raise PipelineError(
-            f"device={devices} divides batches of a fixed number of rows. For streams, ready-made batches and "
-            "batch(tokens=...), create one feed for each device, each with its own shard()."
+            f"device={devices} can divide only batches of a fixed number of indexed rows. For streams, ready-made "
+            "batches and batch(tokens=...), create one feed for each device, each with its own shard()."
         )
     if batching.rows % count:
         raise PipelineError(
@@ -207,7 +211,10 @@ def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline
 
 
 def _canonical(device: Any) -> Any:
-    """Return a name such as "cuda:1" for all spellings of a device, and an engine as it is."""
+    """Return one name for all spellings of a device, such as "cuda:1".
+
+    For an engine, it is the id of the object.
+    """
     if hasattr(device, "open_slot"):
         return id(device)
     kind, _, index = (f"cuda:{device}" if isinstance(device, int) else str(device).lower()).partition(":")
@@ -215,10 +222,13 @@ def _canonical(device: Any) -> Any:
 
 
 def _refuse_starved_devices(part: Pipeline, count: int, cursor: Cursor) -> None:
-    """Raise PipelineError if some device would have no row in the last batch of the cursor's pass."""
+    """Raise PipelineError if the pass's last batch has no row for some device.
+
+    `part` is the pipeline of one device, and `count` the number of devices.
+    """
     schedule = part.schedule
     starved = schedule.starved_shards(cursor.position)
-    if not starved or not schedule.incomplete_step_rows(cursor):  # a limit on batches may come before the last one
+    if not starved or not schedule.incomplete_step_rows(cursor):  # take() may end the epoch before the last batch
         return
     if cursor.position == 0:
         raise PipelineError(

@@ -40,7 +40,7 @@ class FeedReports:
     def explain(self) -> str:
         """Return a text with the plan, the reason of each decision, and measurements so far.
 
-        A REPL and a notebook show it as it is, without `print`.
+        A REPL and a notebook show the lines of this text without `print`.
         """
         return explain(self._plan, self._capture())
 
@@ -62,11 +62,12 @@ class FeedReports:
     def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
         """Call a function with the statistics regularly, and return a function that ends the calls.
 
-        The thread of the training loop makes the calls, when it takes a group of batches from the feed, and in
+        The thread of the training loop makes the calls when it takes a group of batches from the feed, and in
         `close()`. If the callback raises an exception, the feed logs a warning and continues.
 
         Args:
-            callback: Receives the dict of `stats()`. Its value `"interval"` has the numbers since the previous call.
+            callback: A function of one argument, the dict of `stats()`. The value `"interval"` in this dict has the
+                numbers since the previous call.
             every: A number of batches, or a time such as `"10s"`, `"500ms"` or `"2min"`.
 
         Examples:
@@ -81,7 +82,8 @@ class FeedReports:
     def _rank(self) -> dict[str, int]:
         """Return the rank of this process and the number of shards.
 
-        Without shards, the launcher reports the rank, because the data may already be divided among the ranks.
+        If the pipeline is not sharded, the rank is the one that a launcher reports: the user may have divided the data
+        among the ranks before.
         """
         pipeline = self._pipeline
         rank = pipeline.shard_index if pipeline.shard_count > 1 else detect_process_rank()
@@ -106,10 +108,10 @@ class RegularReports:
     def run_due(self, read_stats: Callable[[], dict[str, Any]], *, at_end: bool = False) -> None:
         """Call all callbacks that are due.
 
-        At the end, call the callbacks that have not seen the last batches.
+        With `at_end`, call the callbacks that have not yet seen the last batches.
         """
         if not self._lock.acquire(blocking=False):
-            return  # another thread makes the reports, or a callback takes a batch from the feed
+            return  # another thread calls the callbacks now, or a callback itself takes a batch from the feed
         try:
             for report in tuple(self.active):
                 if report.has_news if at_end else report.is_due:
@@ -146,11 +148,15 @@ class _Report:
         try:
             self._callback(read_stats() | {"interval": describe_received(since) | interval})
         except Exception:
-            _log.warning("the callback %r of on_stats() failed. The feed continues.", self._callback, exc_info=True)
+            _log.warning(
+                "the callback %r of on_stats() raised an error. The feed continues. Correct the callback.",
+                self._callback,
+                exc_info=True,
+            )
 
 
 def _parse_interval(every: Any) -> tuple[int | None, float]:
-    """Return a number of batches and infinity, or None and a number of seconds."""
+    """Return the interval as a number of batches and infinity, or as None and seconds."""
     if isinstance(every, int) and not isinstance(every, bool) and every > 0:
         return every, math.inf
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min|h)", every.strip()) if isinstance(every, str) else None

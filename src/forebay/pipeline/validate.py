@@ -182,7 +182,7 @@ def validate_epoch(epoch: Any) -> int:
 
 
 def warn_if_random_numbers_differ(pipeline: Pipeline, state: dict[str, Any]) -> None:
-    """Warn if a map draws other random numbers than in the version that wrote the state."""
+    """Warn if a map drew other random numbers in the version that wrote the state."""
     drawing = [transform for transform in pipeline.transforms if isinstance(transform, Map) and transform.draws_by_row]
     if drawing and state.get("random", 1) != RANDOM_VERSION:
         warnings.warn(
