@@ -1,9 +1,9 @@
 """Devices, streams, events and kernels of the CUDA driver.
 
-If the driver reports an error, these classes raise `DeviceError`. The user's code may be capturing a CUDA graph, on
-this thread or on another thread. Therefore `with device:` makes the device's context current and sets the thread's
-capture mode to relaxed, and restores both at the end. In any other capture mode, a query of an event would invalidate a
-capture in progress.
+If the driver reports an error, these classes raise `DeviceError`, except where they enter or leave `with device:` or
+free something. The user's code may be capturing a CUDA graph, on this thread or on another thread. Therefore
+`with device:` makes the device's context current and sets the thread's capture mode to relaxed, and restores both at
+the end. In any other capture mode, a query of an event would invalidate a capture in progress.
 """
 
 import ctypes
