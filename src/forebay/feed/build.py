@@ -150,7 +150,7 @@ def _build_transform_stage(request: FeedRequest, plan: Plan, recorder: Recorder)
     pipeline, worker_input = request.pipeline, request.specs.stages[len(plan.thread_transforms)]
     if plan.input.cluster is None:
         return TransformStage(plan, pipeline.structure, worker_input, schedule=pipeline.schedule)
-    from forebay.feed.ray_stage import RayTransformStage  # imports Ray
+    from forebay.feed.ray_stage import RayTransformStage  # this module loads Ray
 
     return RayTransformStage(plan, pipeline, worker_input, recorder)
 
@@ -162,7 +162,7 @@ def _build_filler(parts: FillerParts, throttle: ConsumerThrottle, target: Target
         return filler_class(parts, throttle)
     cluster = plan.input.cluster
     workers_get_rows = cluster is not None and cluster.row_delivery != "sent"  # from files or Ray's object store
-    remote_filler: Any = parts.transform_stage if workers_get_rows else None  # a RayTransformStage
+    remote_filler: Any = parts.transform_stage if workers_get_rows else None  # the RayTransformStage
     return IndexedFiller(
         parts,
         device_filler=_build_device_filler(parts, target),
@@ -177,12 +177,12 @@ def _build_device_filler(parts: FillerParts, target: Target) -> DeviceFiller | N
     engine: Any = target.engine
     assert isinstance(source, AbstractSource)
     if plan.input.decodes_on_device:
-        from forebay.engines.cuda.decode.image_filler import ImageFiller  # imports the CUDA bindings
+        from forebay.engines.cuda.decode.image_filler import ImageFiller  # this module loads the CUDA bindings
 
         return ImageFiller(engine, source, threads=plan.threads, recorder=parts.recorder)
     if transport is None:
         return None
-    from forebay.engines.cuda.pull.row_puller import RowPuller  # imports the CUDA bindings
+    from forebay.engines.cuda.pull.row_puller import RowPuller  # this module loads the CUDA bindings
 
     return RowPuller(engine, source, source.memory_extents(), transport, parts.plan.layout.specs, parts.recorder)
 
@@ -199,8 +199,9 @@ def _build_device_transforms(request: FeedRequest) -> "DeviceTransforms | None":
     transforms = request.plan_input.device_transforms
     if not transforms:
         return None
-    # The device transforms are the last transforms of the pipeline. If Forebay has added a Densify before the user's
-    # transforms, it gets the index -1. So the user's transforms keep their indices, which seed random numbers.
+    # The device transforms are the last transforms of the pipeline. If Forebay has added a Densify (which makes sparse
+    # rows dense) before the user's transforms, it gets the index -1. So the user's transforms keep their indices, which
+    # seed random numbers.
     added = sum(isinstance(transform, Densify) for transform in transforms)
     first = len(request.pipeline.transforms) - len(transforms) - added
     return DeviceTransforms(transforms, request.specs.structure, request.target.hand_off, first=first)

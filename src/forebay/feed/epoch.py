@@ -193,9 +193,11 @@ class Progress:
     def __init__(self, start: Cursor, schedule: Schedule, recorder: Recorder) -> None:
         self._recorder = recorder
         self._group_cursor, self._group_batches, self._schedule = start, 0, schedule
-        self.is_unused = False  # True from the start of an `Epoch` until its first batch is requested
-        self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
-        self.is_finished = False  # True after the last batch was received
+        self.is_unused = False  # True from the start of an `Epoch` until the consumer requests its first batch
+        self.ready: list[
+            Any
+        ] = []  # batches of the current group that the consumer has not received, in reverse order for pop()
+        self.is_finished = False  # True after the consumer has received the last batch
         self.is_over = False  # True after the epoch has finished or failed, or the feed has ended it
 
     @property
@@ -205,7 +207,7 @@ class Progress:
 
     @property
     def next_start(self) -> Cursor:
-        """The start of the next epoch, or of this one if no batch was requested."""
+        """The start of the next epoch, or of this one if it is unused."""
         return self.cursor if self.is_unused else Cursor(epoch=self.cursor.epoch + 1)
 
     def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:
@@ -214,13 +216,13 @@ class Progress:
         self.ready = batches
 
     def fail(self, batch: Any) -> None:
-        """End the epoch at the position before `batch`, which could not be delivered."""
+        """End the epoch at the position before `batch`, because an error occurred in its delivery."""
         if not self.is_over:
             self.ready.append(batch)
             self.end()
 
     def end(self) -> None:
-        """End the epoch, and drop the batches that were not received."""
+        """End the epoch, and drop the batches that the consumer has not received."""
         if not self.is_over:
             self._recorder.end_group()
         self._group_cursor, self._group_batches = self.cursor, 0

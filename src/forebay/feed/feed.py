@@ -107,9 +107,9 @@ class Feed(FeedReports):
         return self.batches
 
     def __iter__(self) -> "Epoch":
-        """Start the next epoch, or the same one if none of its batches was requested.
+        """Start the next epoch, or this one again if none of its batches was requested.
 
-        This ends an unfinished earlier iterator of the feed: its next use raises FeedError.
+        An unfinished earlier iterator of the feed ends: its next use raises FeedError.
         """
         self._refuse_closed()
         if not self._has_checked_rank:  # a script may start its ranks after it has made the feed
@@ -211,7 +211,7 @@ class Feed(FeedReports):
         refuse_keras(f"a feed to {self._plan.input.framework}", sys._getframe(1))
         return format(str(self), format_spec)
 
-    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
+    if not TYPE_CHECKING:  # hidden from type checkers, which would then report no missing attribute
 
         def __getattr__(self, name: str) -> Any:
             return reject_attribute(self, name, "a feed")

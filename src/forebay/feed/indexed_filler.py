@@ -47,10 +47,10 @@ class RemoteFiller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FillTask:
-    """A group to fill, and the session of the file reader that reads its rows."""
+    """A group to fill, and the read session that has its rows."""
 
     group: Group
-    session: ReadSession | None  # None if the feed has no file reader
+    session: ReadSession | None  # the file reads of this iteration over the feed; None without a file reader
 
 
 class IndexedFiller:

@@ -73,7 +73,7 @@ class MultiDeviceFeed:
         return len(self.feeds[0])
 
     def __iter__(self) -> "MultiDeviceEpoch":
-        """Start the next epoch, or the same one if none of its batches was requested."""
+        """Start the next epoch, or this one again if none of its batches was requested."""
         self._current_epoch = None
         epochs = {feed.next_cursor.epoch for feed in self.feeds}
         if len(epochs) > 1:  # an error or KeyboardInterrupt came before all devices had a part of the first batch

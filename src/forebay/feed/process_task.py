@@ -48,8 +48,8 @@ class ProcessTransforms:
     """The function that a worker process calls for each task."""
 
     transforms: tuple[Transform, ...]
-    first: int  # index of the first transform in the pipeline
-    structure: Structure  # of the input
+    first: int  # index of the first of these transforms in the pipeline
+    structure: Structure  # how the leaves of the input are nested
     input_layout: Layout
     output_layout: Layout
     output_names: tuple[str, ...]  # of the leaves, for error messages

@@ -74,7 +74,7 @@ class RayTransformStage(TransformStage):
         self._run_on_worker(slot, make_request, origin)
 
     def transform_into(self, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int) -> None:
-        """Apply `thread_transforms`, send the rows to a worker, and write its results to the slot."""
+        """Apply `Plan.thread_transforms`, send the rows to a worker, and write its results to the slot."""
         fixed_size = self._plan.input.fixed_size
         contexts = self._batch_contexts(origin) if fixed_size else [self._batch_context(origin)]
         leaves = self._transform_in_thread(leaves, contexts)
@@ -114,7 +114,7 @@ class RayTransformStage(TransformStage):
             slot.write_variable_size(self._check_specs(result.leaves))
 
     def _result_arrays(self, slot: Slot, result: RayResult) -> Iterator[Array]:
-        """Yield the slot arrays that receive a result, in the order of its bytes."""
+        """Yield the slot's arrays in the order of the result's bytes that they receive."""
         layout, batch_rows = slot.layout, self._plan.input.batch_rows
         for leaf in range(len(layout.specs)):
             for batch in range(result.batches):
@@ -139,7 +139,7 @@ class RayTransformStage(TransformStage):
         return count_pieces(nbytes, one_node=worker.node_id == self._node_id)
 
     def _transform_in_thread(self, leaves: list[Array], contexts: list[BatchContext]) -> list[Array]:
-        """Apply `thread_transforms` to each batch, and return the results as one array for each leaf."""
+        """Apply `Plan.thread_transforms` to each batch, and return one array for each leaf."""
         transforms = self._plan.thread_transforms
         if not transforms:
             return leaves

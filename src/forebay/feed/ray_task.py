@@ -62,8 +62,8 @@ class RayJob:
     """What a worker needs for every task of a feed. Each worker receives it once."""
 
     transforms: tuple[Transform, ...]
-    first: int  # index of the first transform in the pipeline
-    structure: Structure  # of the input
+    first: int  # index of the first of these transforms in the pipeline
+    structure: Structure  # how the leaves of the input are nested
     recipe: FileSourceRecipe | None  # opens the files; None if the worker reads no files
     source_rows: int  # number of rows of the source; 0 for a stream
     source_specs: tuple[ArraySpec, ...]

@@ -77,7 +77,7 @@ class Runner:
 
     @property
     def fills_next_epoch(self) -> bool:
-        """True if worker threads fill groups of the next epoch before it is requested."""
+        """True if worker threads fill groups of the next epoch before `iter()` starts it."""
         return self._filler.continues_into_next_epoch
 
     def continue_epoch(self) -> int:

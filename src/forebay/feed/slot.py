@@ -44,9 +44,8 @@ class Slot:
         self.lease = Lease(self.memory.lease_object(root) for batch in self.batches for root in batch)
         self._row_views: list[list[Array]] | None = None
         self._is_packed = [layout.batches == 1 or layout.is_packed(leaf) for leaf in leaves]
-        self._batch_views: list[Array | None] | None = (
-            None  # created on first use, because a slot may need no host memory
-        )
+        # Created on first use, because a slot that the device fills needs no host memory.
+        self._batch_views: list[Array | None] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -70,7 +69,7 @@ class Slot:
         ]
 
     def row_views(self) -> list[list[Array]]:
-        """Return a view of each row of each leaf, to write a batch by rows."""
+        """Return a view of each row of each leaf, to write rows one by one."""
         if self._row_views is None:
             self._row_views = [row_views(array) for array in self.gather_arrays(self.layout.batch_rows)]
         return self._row_views

@@ -100,7 +100,10 @@ class SlotExchange:
         return slot
 
     def report_filled(self, fill: Fill, *, is_end: bool) -> None:
-        """Make a filled slot available to the consumer, or record the end of the data."""
+        """Make a filled slot available to the consumer.
+
+        If `is_end` is True, no rows were left for the slot. Then record the end of the data instead.
+        """
         with self.lock:
             # Batches of variable size may be larger than planned. Then use fewer slots, to stay within the budget.
             slot = self.slots[fill.slot]

@@ -198,7 +198,7 @@ class TransformStage:
             raise PartialGroupError(result.batches, result.failure.rebuild("a worker process"))
 
     def _apply_thread_transforms(self, slot: Slot, leaves: list[Array], start: int, context: BatchContext) -> None:
-        """Apply `thread_transforms` to a batch, and write the process's input to the slot.
+        """Apply `Plan.thread_transforms` to a batch, and write the process's input to the slot.
 
         `start` is the index of the first row of the batch in the group.
         """
