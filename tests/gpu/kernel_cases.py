@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forebay.core.c_functions import address_of
 from forebay.engines.cuda import row_mover
 from forebay.engines.cuda.copy_plan import Destination, RowExtents
-from forebay.engines.cuda.driver import Stream, address_of
+from forebay.engines.cuda.driver import Stream
 from forebay.engines.cuda.engine import device_at
 from forebay.engines.cuda.kernel_workspace import KernelWorkspace
 from forebay.engines.cuda.memory import PageLockedMemory

@@ -7,9 +7,9 @@ pytestmark = pytest.mark.gpu
 
 pytest.importorskip("cuda.bindings.driver")
 
+from forebay.core.c_functions import address_of  # noqa: E402
 from forebay.core.ceilings import Probe  # noqa: E402
 from forebay.core.hardware import Hardware  # noqa: E402
-from forebay.engines.cuda import driver  # noqa: E402  # imports the bindings, so it follows importorskip
 from forebay.engines.cuda.row_mover import RowMover  # noqa: E402
 from forebay.measure.probe.cuda import link, measure, rows  # noqa: E402
 from forebay.measure.probe.cuda.rig import open_rig, page_locked  # noqa: E402
@@ -75,7 +75,7 @@ def test_the_requested_rows_arrive(device, buffers, row_nbytes):
     with open_rig(device, buffers) as rig, page_locked(rig, buffers.source):
         with rows.open_pull_target(rig, rig.stream, rig.inbound, count) as target:
             rows.pull_rows(rig, RowMover(device), target, row_nbytes, indices)
-        rig.stream.download(driver.address_of(arrived), rig.inbound, arrived.nbytes)
+        rig.stream.download(address_of(arrived), rig.inbound, arrived.nbytes)
         rig.wait()
     assert np.array_equal(arrived, buffers.rows(row_nbytes)[indices])
 
@@ -83,8 +83,8 @@ def test_the_requested_rows_arrive(device, buffers, row_nbytes):
 def assert_released(device, buffers, free_before):
     free, _ = device.memory()
     assert free > free_before - SLACK_NBYTES
-    device.page_lock(driver.address_of(buffers.source), buffers.source.nbytes)  # refused if still locked
-    device.page_unlock(driver.address_of(buffers.source))
+    device.page_lock(address_of(buffers.source), buffers.source.nbytes)  # refused if still locked
+    device.page_unlock(address_of(buffers.source))
 
 
 def test_device_memory_and_page_locks_are_released(device, buffers, ceilings):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from forebay.adapters.upload.upload_once import forget, upload_once
-from forebay.engines.cuda.driver import address_of
+from forebay.core.c_functions import address_of
 from forebay.engines.cuda.engine import device_at
 from forebay.errors import DeviceError
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from forebay.adapters.upload.uploaders import as_framework_array
+from forebay.core.c_functions import address_of
 from forebay.core.handoff import DeviceHandOff
 from forebay.core.progress_line import ProgressLine
 from forebay.core.spec import DEVICE_ALIGNMENT, Array, ArraySpec, Layout, format_nbytes
-from forebay.engines.cuda.driver import Stream, address_of, is_capturing
+from forebay.engines.cuda.driver import Stream, is_capturing
 from forebay.engines.cuda.engine import CudaEngine, process_page_locks
 from forebay.engines.cuda.memory import CudaMemory
 from forebay.engines.cuda.page_locks import PageLockSet, whole_pages

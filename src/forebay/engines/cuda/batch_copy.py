@@ -3,7 +3,8 @@
 import ctypes
 from typing import Any
 
-from forebay.engines.cuda.driver import Stream, address_of
+from forebay.core.c_functions import address_of
+from forebay.engines.cuda.driver import Stream
 from forebay.engines.cuda.driver_calls import cuda_error
 
 __all__ = ["BatchCopy"]

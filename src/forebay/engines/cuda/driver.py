@@ -24,7 +24,6 @@ __all__ = [
     "Event",
     "Kernel",
     "Stream",
-    "address_of",
     "compile_kernels",
     "is_capturing",
     "make_stream_wait",
@@ -298,11 +297,6 @@ def make_stream_wait(stream: int, event: Event) -> bool:
     if code:
         raise cuda_error(code, "ordering streams")
     return True
-
-
-def address_of(array: Any) -> int:
-    """Return the address of the first byte of an array."""
-    return int(array.__array_interface__["data"][0])
 
 
 def read_kernels(source: str) -> bytes:

@@ -14,10 +14,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from forebay.core.c_functions import address_of
 from forebay.core.handoff import StreamMarker
 from forebay.core.shared_memory import SharedBlock
 from forebay.core.spec import Array, Layout
-from forebay.engines.cuda.driver import Device, Event, Stream, address_of, make_stream_wait
+from forebay.engines.cuda.driver import Device, Event, Stream, make_stream_wait
 
 __all__ = ["CudaMemory", "DeviceRoot", "PageLockedMemory", "ShadowArray"]
 

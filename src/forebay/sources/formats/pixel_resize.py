@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.c_functions import address_of, load_function
 from forebay.core.spec import Array
-from forebay.sources.c_functions import address_of, load_function
 
 __all__ = ["load_resize", "resize_into"]
 

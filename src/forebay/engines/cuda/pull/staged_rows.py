@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.c_functions import address_of
 from forebay.core.rows import Rows, row_count, split_rows
 from forebay.core.skipped_rows import SkippedRow, gather_readable
 from forebay.core.source import Source
 from forebay.core.spec import HOST_ALIGNMENT, Array, ArraySpec, align
 from forebay.engines.cuda.copy_plan import Destination
-from forebay.engines.cuda.driver import Device, Event, Stream, address_of
+from forebay.engines.cuda.driver import Device, Event, Stream
 from forebay.engines.cuda.memory import PageLockedMemory
 
 __all__ = ["StagedRows", "StagingBuffers"]

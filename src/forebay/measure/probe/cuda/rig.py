@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from forebay.core.c_functions import address_of
 from forebay.core.spec import Array
-from forebay.engines.cuda.driver import Device, Stream, address_of
+from forebay.engines.cuda.driver import Device, Stream
 from forebay.measure.probe.timing import WINDOW_NBYTES, Buffers
 
 __all__ = ["Rig", "open_rig", "page_locked"]
