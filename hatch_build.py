@@ -3,8 +3,8 @@
 The environment variable FOREBAY_WHEEL selects the wheel:
 
 - not set: compile for this machine. Without a compiler, everything else is installed.
-- `pure`: do not compile. The wheel fits every system. Its doctor cannot record GPU activity, and its feeds gather
-  rows with NumPy.
+- `pure`: do not compile. The wheel fits every system. Its doctor cannot record GPU activity, and its feeds compute
+  row numbers and gather rows with NumPy.
 - a platform tag, such as `manylinux_2_17_aarch64`: compile with the compiler in CC, which must build for this platform.
 """
 
@@ -20,6 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCES = (
     Path("src/forebay/doctor/capture/device/buffers.c"),
+    Path("src/forebay/order/number_rows.c"),
     Path("src/forebay/sources/gather_rows.c"),
     Path("src/forebay/sources/formats/resize_pixels.c"),
 )
@@ -27,6 +28,7 @@ SOURCES = (
 OPTIONS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared")
 WITHOUT = (
     "the doctor does not record GPU activity without buffers.c",
+    "NumPy computes row numbers without number_rows.c",
     "NumPy gathers rows without gather_rows.c",
     "Pillow resizes images without resize_pixels.c",
 )

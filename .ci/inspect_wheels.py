@@ -17,6 +17,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 
 LIBRARIES = {
     "forebay/doctor/capture/device/buffers.so",
+    "forebay/order/number_rows.so",
     "forebay/sources/gather_rows.so",
     "forebay/sources/formats/resize_pixels.so",
 }

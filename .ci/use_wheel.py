@@ -16,6 +16,7 @@ import numpy as np
 import forebay as fb
 from forebay.doctor.capture.device.cupti import open_buffers
 from forebay.errors import DeviceError
+from forebay.order.row_numbers import load_draw_alias, load_permute
 from forebay.sources.formats.pixel_resize import load_resize
 from forebay.sources.row_gather import load_library as load_row_gather
 
@@ -44,7 +45,8 @@ def load_libraries(expected: str) -> None:
         found = "missing"
         print(error)
     assert found == expected, found
-    assert [load_row_gather() is not None, load_resize() is not None] == [expected == "present"] * 2
+    loads = load_permute, load_draw_alias, load_row_gather, load_resize
+    assert {load() is not None for load in loads} == {expected == "present"}
 
 
 def run_doctor() -> None:

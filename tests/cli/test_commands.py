@@ -126,7 +126,7 @@ def test_info_contains_machine_and_versions():
     assert document["machine"]["cores"] >= 1
     assert document["installed"]["numpy"] == np.__version__
     assert "numpy" in run_here("info").stdout
-    assert set(document["compiled"]) == {"buffers.c", "gather_rows.c", "resize_pixels.c"}
+    assert set(document["compiled"]) == {"buffers.c", "gather_rows.c", "number_rows.c", "resize_pixels.c"}
 
 
 def test_a_closed_pipe_is_no_error(data):

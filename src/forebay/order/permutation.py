@@ -6,9 +6,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from forebay.core.c_functions import address_of
 from forebay.core.spec import Array
+from forebay.order.row_numbers import load_permute
 
-__all__ = ["Permutation", "PermutationParams", "Positions", "cached_permutation", "derive_key", "stable_argsort"]
+__all__ = [
+    "Permutation",
+    "PermutationParams",
+    "Positions",
+    "cached_permutation",
+    "derive_key",
+    "stable_argsort",
+]
 
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -77,9 +86,27 @@ class Permutation:
         factors = tuple(map(int, self._factors))
         return PermutationParams(self._length, int(self._mask), int(self._term), factors, int(self._shift))
 
+    @cached_property
+    def _packed_params(self) -> Array:
+        """The constants in the order of `Params` in number_rows.c."""
+        params = self.permutation_params
+        assert params is not None
+        return np.array([params.length, params.mask, params.term, params.shift, *params.factors], np.uint32)
+
     def __call__(self, positions: Positions) -> Positions:
         if self._table is not None:
             return self._table[positions]
+        permute = None if self._length >> 32 else load_permute()  # the C function computes with 32-bit numbers
+        return self._permute_with_numpy(positions) if permute is None else self._permute_with(permute, positions)
+
+    def _permute_with(self, permute: Any, positions: Positions) -> Positions:
+        """Return the row numbers that the C function writes."""
+        numbers = np.ascontiguousarray(positions, np.int64)
+        rows = np.empty(numbers.shape, np.int64)
+        permute(address_of(numbers), numbers.size, address_of(rows), address_of(self._packed_params))
+        return rows
+
+    def _permute_with_numpy(self, positions: Positions) -> Positions:
         numbers = positions.astype(self._integer_type)
         self._run_rounds(numbers)
         outside = np.flatnonzero(numbers >= self._length)

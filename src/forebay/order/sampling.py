@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from forebay.core.c_functions import address_of
 from forebay.core.spec import Array
 from forebay.order.alias_entries import MAX_WEIGHTS, alias_entries
 from forebay.order.choices import PositionTable, hash_array
@@ -22,6 +23,7 @@ from forebay.order.device_steps import DeviceStep, DeviceSteps, DrawAlias, join_
 from forebay.order.epoch_cache import CACHED_EPOCHS, EpochCache
 from forebay.order.orders import Order, WrappingOrder
 from forebay.order.permutation import Positions, derive_key, stable_argsort
+from forebay.order.row_numbers import load_draw_alias
 
 __all__ = ["MAX_WEIGHTS", "AliasTable", "KeySort", "Sampled", "WeightedDraw", "Weights"]
 
@@ -126,6 +128,12 @@ class AliasTable:
 
     def draw(self, epoch_key: int, positions: Positions) -> Positions:
         drawn = np.empty(len(positions), np.int64)
+        draw_alias = load_draw_alias()
+        if draw_alias is not None:
+            numbers = np.ascontiguousarray(positions, np.int64)
+            addresses = address_of(numbers), len(numbers), address_of(drawn), address_of(self._entries)
+            draw_alias(*addresses, self._bucket_bits, epoch_key & (1 << 64) - 1)
+            return drawn
         for start in range(0, len(positions), _DRAW_STEP):
             step = slice(start, start + _DRAW_STEP)
             self._draw_into(drawn[step].view(np.uint64), _random_bits(epoch_key, positions[step]))
