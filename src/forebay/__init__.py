@@ -22,11 +22,11 @@ from forebay.pipeline.constructors import (
     from_files,
     from_frame,
     from_generator,
-    from_images,
     from_ragged,
     from_source,
 )
 from forebay.pipeline.familiar_words import reject_attribute as _reject_attribute
+from forebay.pipeline.image_constructor import from_images
 from forebay.pipeline.pipeline import Pipeline
 from forebay.transforms.augmentations import flip, normalize
 from forebay.transforms.center_crop import center_crop

@@ -22,10 +22,11 @@ class EncodedImages:
     # Returns the encoded image of each row; None for an image that only the host may decode, such as a huge image.
     read: Callable[[Rows], list[bytes | None]]
     resizes: bool  # whether to resize images; if False, all images must have the size of the spec
-    crops: bool  # whether a resized image keeps its aspect ratio (`find_source_box`)
+    # Returns top, left, height and width of the parts of images that become rows. The arguments are arrays: heights and
+    # widths of the upright images, and the numbers of their rows. None if whole images become rows.
+    find_boxes: Callable[[Any, Any, Any], tuple[Any, Any, Any, Any]] | None
     upright: bool  # whether to apply the EXIF orientation
     max_pixels: float  # the device decodes only images with at most this many pixels
-    short_side: int | None = None  # argument of `find_source_box`
 
 
 def find_source_box(

@@ -23,6 +23,7 @@ from forebay.feed.slot import Slot
 from forebay.feed.stream_filler import BatchFiller, StreamFiller
 from forebay.feed.throttle import ConsumerThrottle
 from forebay.feed.transform_stage import TransformStage
+from forebay.order.epoch_views import find_source_row
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan, PlanInput
@@ -140,7 +141,7 @@ def _build_skipped_row_log(pipeline: Pipeline, plan: Plan, recorder: Recorder) -
         recorder.note("unreadable rows", "skipped", why)
     if not limits:
         return None
-    log = SkippedRowLog(limits)
+    log = SkippedRowLog(limits, partial(find_source_row, pipeline.order))
     recorder.register_counters("skipped_rows", log.counts)
     return log
 

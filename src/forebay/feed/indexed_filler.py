@@ -13,6 +13,7 @@ from forebay.feed.filler import FillerParts
 from forebay.feed.row_index import BatchIndex, GroupRows, RowIndex
 from forebay.feed.slot import Slot
 from forebay.feed.transform_stage import GroupOrigin, PartialGroupError
+from forebay.order.epoch_views import find_source_row
 from forebay.order.length_buckets import BucketedBatches
 from forebay.order.schedule import Cursor, Group
 from forebay.sources.direct.reader import FileReader, ReadSession
@@ -132,7 +133,7 @@ class IndexedFiller:
             slot.partial_failure = partial.error
             return self._shorten_group(group, rows.numbers(), partial)
         except Exception as error:
-            error.add_note(f"while filling {_describe_rows(rows.numbers(), group.cursor)}")
+            error.add_note(f"while filling {self._describe_rows(rows.numbers(), group.cursor)}")
             raise
         return replace(group, rows=row_count(rows.numbers())) if isinstance(self._row_index, BatchIndex) else group
 
@@ -322,21 +323,20 @@ class IndexedFiller:
         batch_rows = self._schedule.batch_rows
         filled_rows = partial.batches * batch_rows
         cursor = self._schedule.advance(group.cursor, partial.batches)
-        failed_rows = _describe_rows(select_rows(rows, filled_rows, filled_rows + batch_rows), cursor)
+        failed_rows = self._describe_rows(select_rows(rows, filled_rows, filled_rows + batch_rows), cursor)
         partial.error.add_note(f"while filling {failed_rows}")
         return replace(group, rows=filled_rows, batches=partial.batches, ends_pass=False, ends_epoch=False)
+
+    def _describe_rows(self, rows: Rows, cursor: Cursor) -> str:
+        """Return row numbers and their position as text, for a note on an error."""
+        if isinstance(rows, slice):
+            text = f"rows {rows.start} to {rows.stop - 1}"
+        else:
+            shown = [str(find_source_row(self._pipeline.order, int(row))) for row in rows[:8]]
+            text = f"{len(rows)} rows ({', '.join(shown)}{', ...' if len(rows) > 8 else ''})"
+        return f"{text} at position {cursor.position} of epoch {cursor.epoch}"
 
 
 def _group_id(group: Group) -> Hashable:
     """Return the id that a file reader uses for a group."""
     return group.cursor.epoch, group.cursor.passes, group.cursor.position
-
-
-def _describe_rows(rows: Rows, cursor: Cursor) -> str:
-    """Return row numbers and their position as text, for a note on an error."""
-    row_text = (
-        f"rows {rows.start} to {rows.stop - 1}"
-        if isinstance(rows, slice)
-        else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}{', ...' if len(rows) > 8 else ''})"
-    )
-    return f"{row_text} at position {cursor.position} of epoch {cursor.epoch}"

@@ -24,7 +24,7 @@ from forebay.order.packing import Packed
 from forebay.order.permutation import Positions, derive_key
 from forebay.order.schedule import ENDLESS
 
-__all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "has_windows"]
+__all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "contains_order", "has_windows"]
 
 Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
 
@@ -226,9 +226,14 @@ class Interleaved:
 
 def has_windows(order: Order) -> bool:
     """Return whether an order or a part of it consists of windows or packed rows."""
+    return contains_order(order, (Windows, Packed))
+
+
+def contains_order(order: Order, kinds: tuple[type, ...]) -> bool:
+    """Return whether an order, an inner order or a part is of one of these classes."""
     links = list(order_chain(order))
     parts = [part for link in links if isinstance(link, Concatenated | Interleaved) for part in link.parts]
-    return any(isinstance(link, Windows | Packed) for link in links) or any(has_windows(part.order) for part in parts)
+    return any(isinstance(link, kinds) for link in links) or any(contains_order(part.order, kinds) for part in parts)
 
 
 def _any_row_repeats(parts: Sequence[OrderPart]) -> bool:

@@ -5,6 +5,7 @@ that wraps the previous one, its inner order. An order maps its positions to pos
 order maps positions to row numbers of the source.
 
     Sequential       position p is row p
+    EpochViews       position p is another view of row p in each epoch (`epoch_views.py`)
     Windows          position p is window p of a series
     Shuffled         a new permutation of the inner order in each epoch
     BlockShuffled    blocks of rows in shuffled order, with the rows of a few blocks mixed

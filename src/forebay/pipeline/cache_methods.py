@@ -14,6 +14,8 @@ from forebay.core.machine import Machine
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, format_nbytes, parse_nbytes
 from forebay.errors import PipelineError, SpecError
+from forebay.order.combined import contains_order
+from forebay.order.epoch_views import EpochViews
 from forebay.order.orders import Order
 from forebay.pipeline.cache_key import CacheKey, identify_cached
 from forebay.pipeline.description import Batching, PipelineDescription
@@ -176,6 +178,11 @@ def _check_cacheable(pipeline: PipelineDescription) -> tuple[AbstractSource, Ord
         raise PipelineError(
             "cache() finds rows by their row number, but a stream and ready-made batches have none, so a resumed run "
             "would have to read the stream again. Store the rows in arrays or files, or use from_source()."
+        )
+    if contains_order(order, (EpochViews,)):
+        raise PipelineError(
+            "cache() would keep one random box of each image for all epochs. Open the images with size=, call cache(), "
+            "and then map(fb.random_resized_crop(...))."
         )
     ragged = [name for spec, name in zip(source.specs, source.structure.paths, strict=True) if spec.ragged]
     if ragged:

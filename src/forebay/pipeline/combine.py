@@ -11,6 +11,7 @@ from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure
 from forebay.errors import PipelineError, SpecError
 from forebay.order.combined import Concatenated, Interleaved, OrderPart, Stop, has_windows
+from forebay.order.epoch_views import EpochViews
 from forebay.order.mix_pattern import MAX_PERIOD, integer_weights
 from forebay.order.orders import Order, Sequential
 from forebay.pipeline.argument_checks import check_count, check_number
@@ -225,6 +226,11 @@ def _common_order(orders: Sequence[Order]) -> Order:
     if all(order.is_sequential and not has_windows(order) for order in orders) and lengths[0] is not None:
         return Sequential(lengths[0])
     for number, order in enumerate(orders[1:], 2):
+        if order != orders[0] and EpochViews in (type(order), type(orders[0])):
+            raise PipelineError(
+                f"zip_rows() cannot join pipeline 1 and pipeline {number}: from_images() crops only one of them at "
+                "random, or with another seed. Pass the same resize= and seed= to both, or pass labels as label=."
+            )
         if order != orders[0]:
             raise PipelineError(
                 f"zip_rows() got pipeline 1 and pipeline {number} in different orders ({orders[0].describe()[0]}, "

@@ -167,7 +167,6 @@ ARGUMENTS = {
         "image_size": "Write size=(height, width).",
         "label_mode": "Write label='folder', which gives class numbers; map(fb.one_hot({'label': 10})) encodes them.",
         "labels": "Write label='folder', or a table or function for label=.",
-        "seed": "Write from_images(...).shuffle(seed=0).",
         "shuffle": "Write from_images(...).shuffle(seed=0).",
         "validation_split": SPLIT,
     },

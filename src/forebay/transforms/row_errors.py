@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from forebay.core.skipped_rows import SOURCE, ErrorLimit, SkippedRow, describe_error, find_replacements
@@ -64,9 +65,12 @@ class SkippedRowLog:
     The consumer's thread adds each group that it receives. So the counts do not depend on the speed of the threads.
     """
 
-    def __init__(self, limits: Mapping[int, ErrorLimit]) -> None:
-        """`limits` has the limit of each map that skips rows, by its index, and that of the source under SOURCE."""
-        self._limits = limits
+    def __init__(self, limits: Mapping[int, ErrorLimit], find_row: Callable[[int], int] = int) -> None:
+        """`limits` has the limit of each map that skips rows, by its index, and that of the source under SOURCE.
+
+        `find_row` converts the row number of the pipeline's order to the number that the log shows.
+        """
+        self._limits, self._find_row = limits, find_row
         self._received_rows = 0
         self._counts = dict.fromkeys(limits, 0)
         self._first: dict[int, list[SkippedRow]] = {index: [] for index in limits}
@@ -78,7 +82,8 @@ class SkippedRowLog:
         Raise TransformError if a map has failed for too many rows, and SourceError if the source has.
         """
         self._received_rows += rows
-        for row in skipped:
+        for skipped_row in skipped:
+            row = replace(skipped_row, row=self._find_row(skipped_row.row))
             self._counts[row.transform] += 1
             if len(self._first[row.transform]) < SHOWN_ROWS:
                 self._first[row.transform].append(row)

@@ -19,7 +19,7 @@ from forebay.core.rows import Rows
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import FrameworkError, SourceError
 from forebay.sources.formats.decoder_versions import decoder_versions
-from forebay.sources.formats.image_options import ImageOptions
+from forebay.sources.formats.image_options import Box, ImageOptions
 
 try:
     from PIL import ExifTags, Image, UnidentifiedImageError
@@ -99,6 +99,11 @@ class ImageDecoder:
         """Whether a resize copies the nearest pixels instead of averaging pixels."""
         return self._options.interpolation == "nearest" and self._options.size is not None
 
+    @property
+    def crops_at_random(self) -> bool:
+        """Whether the row number selects the part of an image that becomes the row."""
+        return self._options.boxes is not None
+
     def encoded_images(self, read: Callable[[Rows], list[bytes | None]]) -> EncodedImages:
         """Return what a device needs to decode the same images into the first leaf.
 
@@ -109,10 +114,9 @@ class ImageDecoder:
             leaf=0,
             read=read,
             resizes=options.size is not None,
-            crops=options.resize == "crop" and options.size is not None,
+            find_boxes=self._find_boxes if options.boxes is not None or options.resize == "crop" else None,
             upright=options.upright,
             max_pixels=max_pixels(),
-            short_side=options.short_side,
         )
 
     def identify(self) -> tuple[Any, ...]:
@@ -124,9 +128,9 @@ class ImageDecoder:
         """Return how many images each library has decoded."""
         return {"pillow_images": self._pillow_images}
 
-    def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
-        """Decode an image into `out`."""
-        self._decode_with_pillow(name, encoded, out)
+    def decode(self, name: str, encoded: EncodedImage, out: Array, row: int = 0) -> None:
+        """Decode an image into `out`. The row number selects the box if the options crop at random."""
+        self._decode_with_pillow(name, encoded, out, row)
         with self._lock:
             self._pillow_images += 1
 
@@ -137,20 +141,20 @@ class ImageDecoder:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())
 
-    def _decode_with_pillow(self, name: str, encoded: EncodedImage, out: Array) -> None:
-        if not self._decode_unless_large(name, encoded, out, limit=_LARGE_PIXELS):
+    def _decode_with_pillow(self, name: str, encoded: EncodedImage, out: Array, row: int) -> None:
+        if not self._decode_unless_large(name, encoded, out, row, limit=_LARGE_PIXELS):
             with limit_memory(_LARGE_PIXELS + 1):  # one image at a time: its pixels stay in memory during the call
-                self._decode_unless_large(name, encoded, out, limit=math.inf)
+                self._decode_unless_large(name, encoded, out, row, limit=math.inf)
 
-    def _decode_unless_large(self, name: str, encoded: EncodedImage, out: Array, *, limit: float) -> bool:
+    def _decode_unless_large(self, name: str, encoded: EncodedImage, out: Array, row: int, *, limit: float) -> bool:
         """Decode an image unless it has more pixels than `limit`. Return whether it was decoded."""
         with open_encoded(name, encoded) as image:
             if _count_pixels(image) > limit:
                 return False
-            self._decode_opened(name, image, out)
+            self._decode_opened(name, image, out, row)
             return True
 
-    def _decode_opened(self, name: str, image: Any, out: Array) -> None:
+    def _decode_opened(self, name: str, image: Any, out: Array, row: int) -> None:
         height, width, channels = self._shape
         _refuse_long_values(name, image)
         if not self._options.upright:
@@ -159,18 +163,21 @@ class ImageDecoder:
         loaded = self._turn_upright(image)
         self._validate(name, loaded)  # again, because Pillow before version 11 turns a TIFF image in `load`
         converted = loaded if loaded.mode == _MODES[channels] else loaded.convert(_MODES[channels])
-        if converted.size != (width, height) or self._options.short_side is not None:
-            converted = self._resize(converted)
+        box = self._options.find_box(converted.size[::-1], (height, width), row)
+        if converted.size != (width, height) or box is not None:
+            converted = self._resize(converted, box)
         out[...] = np.asarray(converted).reshape(self._shape)
 
-    def _resize(self, image: Any) -> Any:
+    def _resize(self, image: Any, box: Box | None) -> Any:
         method = Image.Resampling.NEAREST if self.takes_nearest else Image.Resampling.BILINEAR
-        return image.resize((self._shape[1], self._shape[0]), method, self._source_box(image))
+        sides = None if box is None else (box[1], box[0], box[1] + box[3], box[0] + box[2])
+        return image.resize((self._shape[1], self._shape[0]), method, sides)
 
-    def _take_nearest(self, pixels: Array) -> Array:
+    def _take_nearest(self, pixels: Array, row: int) -> Array:
         """Return the pixels of an upright image, resized to a row with interpolation="nearest"."""
         image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-        return np.asarray(self._resize(image)).reshape(self._shape)
+        box = self._options.find_box((image.height, image.width), self._shape[:2], row)
+        return np.asarray(self._resize(image, box)).reshape(self._shape)
 
     def _turn_upright(self, image: Any) -> Any:
         turn = _TURNS.get(read_orientation(image)) if self._options.upright else None
@@ -180,17 +187,20 @@ class ImageDecoder:
         turned.info = image.info  # `_count_channels` reads `info`
         return turned
 
-    def _source_box(self, image: Any) -> tuple[float, float, float, float] | None:
-        """Return (left, top, right, bottom) of the part to resize; None for the whole image."""
-        if self._options.resize == "stretch":
-            return None
-        top, left, _, _ = find_source_box((image.height, image.width), self._shape[:2], self._options.short_side)
-        return left, top, image.width - left, image.height - top
+    def _find_boxes(self, heights: Array, widths: Array, rows: Array) -> Any:
+        """Return what `EncodedImages.find_boxes` returns."""
+        boxes = self._options.boxes
+        if boxes is None:
+            return find_source_box((heights, widths), self._shape[:2], self._options.short_side)
+        drawn = map(boxes.draw, rows.tolist(), heights.tolist(), widths.tolist())
+        return np.array(list(drawn), np.float32).reshape(-1, 4).T
 
     def _explain_resize(self, method: str) -> str:
         if self._options.size is None:
             return ""
         height, width = self._options.size
+        if self._options.boxes is not None:
+            return f", crops random boxes and resizes them to {height} x {width} ({method})"
         crop = ", and crops them at the centre" if self._options.resize == "crop" else ""
         if self._options.short_side is not None:
             crop += f" after the shorter side was scaled to {self._options.short_side}"

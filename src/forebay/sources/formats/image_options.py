@@ -1,13 +1,17 @@
 """`ImageOptions`: how images become arrays of one shape."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from forebay.core.encoded_images import find_source_box
 from forebay.errors import SpecError
+from forebay.sources.formats.random_boxes import RandomBoxes
 
-__all__ = ["ImageOptions"]
+__all__ = ["Box", "ImageOptions"]
+
+Box: TypeAlias = tuple[float, float, float, float]  # top, left, height and width, in pixels
 
 _CHANNELS = (1, 3, 4)
 _RESIZE_MODES = ("stretch", "crop")
@@ -23,6 +27,7 @@ class ImageOptions:
     resize: str = "stretch"  # "stretch" changes the aspect ratio; "crop" keeps it, and cuts off both ends of an axis
     upright: bool = False  # whether to turn images upright by their EXIF orientation
     short_side: int | None = None  # for "crop": first scale the shorter side to this length; None: just cover `size`
+    boxes: RandomBoxes | None = None  # the random parts of images that become rows, instead of `resize`
     interpolation: str = "bilinear"  # "nearest" copies pixels and averages none, for masks of class numbers
 
     def __post_init__(self) -> None:
@@ -30,6 +35,15 @@ class ImageOptions:
         if _is_size(self.size):
             height, width = self.size  # type: ignore[misc]  # `_is_size` has checked it
             object.__setattr__(self, "size", (int(height), int(width)))
+
+    def find_box(self, size: tuple[int, int], target: tuple[int, int], row: int) -> Box | None:
+        """Return top, left, height and width of the part of an upright image that becomes row number `row`.
+
+        `target` is the size of the row. Return None if the whole image becomes the row.
+        """
+        if self.boxes is not None:
+            return self.boxes.draw(row, *size)
+        return None if self.resize == "stretch" else find_source_box(size, target, self.short_side)
 
     def validate(self) -> None:
         """Raise SpecError for an option with an unknown value."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from forebay.core.decision import Decision
 from forebay.core.registry import load_image_container
-from forebay.core.rows import Rows, row_numbers
+from forebay.core.rows import Rows, row_array, row_numbers
 from forebay.core.skipped_rows import SOURCE, ErrorLimit, SkippedRow, raise_unreadable
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure, Tree
@@ -30,6 +30,7 @@ from forebay.sources.formats.image_labels import ImageLabel, NumberedLabels, num
 from forebay.sources.formats.image_options import ImageOptions
 from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions, ImageContainer, ImageFiles, ImageRows
 from forebay.sources.formats.jpeg_decode import make_image_decoder
+from forebay.sources.formats.random_boxes import ROW_VIEWS
 
 __all__ = ["ImageSource", "ImageColumns", "open_image", "open_labelled_images"]
 
@@ -207,6 +208,7 @@ class ImageSource(AbstractSource):
     ) -> None:
         self.error_limit = error_limit
         self._rows, self._decoder, self.structure, self._labels = rows, decoder, structure, labels
+        self.views = ROW_VIEWS if decoder.crops_at_random else 1  # row number r + v * images is view v of image r
         self.shuffle_blocks = rows.shuffle_blocks
         self.class_names = () if labels is None else labels.class_names
         self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.numbers.dtype))
@@ -224,6 +226,11 @@ class ImageSource(AbstractSource):
         self.identify = partial(_identify_images, rows, labels, decoder)
 
     def __len__(self) -> int:
+        return len(self._rows) * self.views
+
+    @property
+    def image_count(self) -> int:
+        """The number of images."""
         return len(self._rows)
 
     @property
@@ -250,28 +257,34 @@ class ImageSource(AbstractSource):
             except SourceError as error:
                 if self.error_limit is None or not _is_damage(error):
                     raise
-                failed.append(SkippedRow.of(position, SOURCE, error, self._rows.describe(number)))
+                name = self._rows.describe(number % len(self._rows))
+                failed.append(SkippedRow.of(position, SOURCE, error, name))
 
         decode_rows(decode, row_numbers(rows))
         if self._labels is not None:
-            out[1][...] = self._labels.numbers[rows]
+            out[1][...] = self._labels.numbers[self._images_of(rows)]
         raise_unreadable(failed)
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return the leaves with these numbers. Decode images only if leaf 0 is requested."""
         if 0 in leaves or self._labels is None:
             return super().gather_leaves(leaves, rows)
-        return [self._labels.numbers[rows] for _ in leaves]
+        return [self._labels.numbers[self._images_of(rows)] for _ in leaves]
 
     def close(self) -> None:
         self._rows.close()
 
     def _decode(self, number: int, out: Array) -> None:
-        self._decoder.decode(self._rows.describe(number), self._rows.read(number), out)
+        image = number % len(self._rows)
+        self._decoder.decode(self._rows.describe(image), self._rows.read(image), out, number)
+
+    def _images_of(self, rows: Rows) -> Rows:
+        """Return the numbers of the images that these rows show."""
+        return rows if self.views == 1 else row_array(rows) % len(self._rows)
 
     def _read_encoded(self, rows: Rows) -> list[bytes | None]:
         """Return the encoded image of each row; None where only the host may decode."""
-        return self._encoded_reader.read(row_numbers(rows))
+        return self._encoded_reader.read(row_numbers(self._images_of(rows)))
 
 
 class _RowNames(Sequence[str]):

@@ -9,6 +9,7 @@ decode      simplejpeg 1.30 (at 5/8 of the size: 1.36), OpenCV 1.35, Pillow 2.27
 resize      OpenCV linear 0.10, exact linear 0.56, area 0.81; Pillow box 0.82, bilinear 1.23; all from 5/8 of the size
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ from forebay.sources.formats.image_decode import (
     open_encoded,
     read_orientation,
 )
-from forebay.sources.formats.image_options import ImageOptions
+from forebay.sources.formats.image_options import Box, ImageOptions
 from forebay.sources.formats.pixel_resize import load_resize, resize_into
 
 __all__ = ["JpegDecoder", "make_image_decoder"]
@@ -111,11 +112,11 @@ class JpegDecoder(ImageDecoder):
     def counters(self) -> dict[str, int]:
         return {"simplejpeg_images": self._simplejpeg_images, **super().counters()}
 
-    def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
+    def decode(self, name: str, encoded: EncodedImage, out: Array, row: int = 0) -> None:
         content = _read_content(encoded)
-        is_decoded = isinstance(content, bytes) and content[:2] == _JPEG_START and self._decode_jpeg(content, out)
+        is_decoded = isinstance(content, bytes) and content[:2] == _JPEG_START and self._decode_jpeg(content, out, row)
         if not is_decoded:
-            super().decode(name, content, out)
+            super().decode(name, content, out, row)
             return
         with self._lock:
             self._simplejpeg_images += 1
@@ -138,17 +139,21 @@ class JpegDecoder(ImageDecoder):
 
             self._cv2 = cv2
 
-    def _decode_jpeg(self, data: bytes, out: Array) -> bool:
+    def _decode_jpeg(self, data: bytes, out: Array, row: int) -> bool:
         """Decode a JPEG image into `out`. Return False if Pillow must decode or refuse it."""
         try:
             height, width, colorspace, _ = self._simplejpeg.decode_jpeg_header(data)
             if colorspace in _INKS or height * width > max_pixels():
                 return False
-            turn = _TURNS.get(_read_jpeg_orientation(data)) if self._options.upright else None
+            orientation = _read_jpeg_orientation(data) if self._options.upright else 1
+            turn = _TURNS.get(orientation)
             if not self._has_valid_shape(height, width, colorspace, is_turned=turn is not None):
                 return False
             if self.takes_nearest:
-                self._decode_nearest(data, (height, width), turn, out)
+                self._decode_nearest(data, (height, width), turn, out, row)
+                return True
+            if self._options.boxes is not None:
+                self._decode_box(data, (height, width), orientation, out, row)
                 return True
             # The image before the turn. If a turn exchanges the axes, its inverse does too, so `turn(out)` has the same
             # shape as this image.
@@ -172,7 +177,7 @@ class JpegDecoder(ImageDecoder):
         return self._options.channels is not None or self._shape[2] == (1 if colorspace == "Gray" else 3)
 
     def _decode_nearest(
-        self, data: bytes, size: tuple[int, int], turn: Callable[[Array], Array] | None, out: Array
+        self, data: bytes, size: tuple[int, int], turn: Callable[[Array], Array] | None, out: Array, row: int
     ) -> None:
         """Decode an image at full size, and write its nearest pixels to `out`.
 
@@ -180,7 +185,21 @@ class JpegDecoder(ImageDecoder):
         """
         with limit_memory(size[0] * size[1]):
             image = self._simplejpeg.decode_jpeg(data, _COLORSPACES[self._shape[2]])
-            out[...] = self._take_nearest(image if turn is None else turn(image))
+            out[...] = self._take_nearest(image if turn is None else turn(image), row)
+
+    def _decode_box(self, data: bytes, size: tuple[int, int], orientation: int, out: Array, row: int) -> None:
+        """Decode an image at the smallest scale at which its random box is not below the row, and resize the box."""
+        upright, target = (size[::-1] if orientation >= 5 else size), (out.shape[0], out.shape[1])
+        top, left, height, width = self._options.find_box(upright, target, row) or (0, 0, *upright)
+        eighths = _count_eighths(size, max(target[0] / height, target[1] / width))
+        scaled = _scale_size(size, eighths)
+        with limit_memory(size[0] * size[1]):
+            image = self._simplejpeg.decode_jpeg(
+                data, _COLORSPACES[self._shape[2]], min_height=scaled[0], min_width=scaled[1]
+            )
+            image = _TURNS[orientation](image) if orientation in _TURNS else image
+            scale = eighths / 8
+            self._write_resized(image, out, (top * scale, left * scale, height * scale, width * scale))
 
     def _decode_resized(self, data: bytes, size: tuple[int, int], out: Array) -> None:
         """Decode an image at the smallest sufficient scale, and resize it into `out`."""
@@ -192,26 +211,31 @@ class JpegDecoder(ImageDecoder):
         image = self._simplejpeg.decode_jpeg(data, colorspace, min_height=height, min_width=width)
         if self._options.resize == "crop":
             image = image[crop_to_aspect_ratio(image.shape[:2], target, self._options.short_side)]
-        if self._cv2 is None:
-            resize_into(image, out)
-        elif image.shape[2] == 1:  # OpenCV drops an axis of length 1
-            self._resize_into(self._cv2, image[..., 0], out[..., 0])
-        else:
-            self._resize_into(self._cv2, image, out)
+        self._write_resized(image, out)
 
     def _decoded_size(self, size: tuple[int, int], target: tuple[int, ...]) -> tuple[int, int]:
         """Return (height, width) at the smallest scale n/8 that is not below `target`.
 
         Return the full size if the image itself is smaller than `target`, or has a side shorter than `_MIN_SCALED`.
         """
-        scales = [wanted / length for wanted, length in zip(target, size, strict=True)]
         if self._options.short_side is not None:
-            scales = [self._options.short_side / min(size)] * 2
-        wanted_scales = [max(scales)] * 2 if self._options.resize == "crop" else scales
-        is_small = min(size) < _MIN_SCALED
-        eighths = 8 if is_small else min(8, max(-(-8 * wanted // 1) for wanted in wanted_scales))
-        height, width = (int(-(-length * eighths // 8)) for length in size)
-        return height, width
+            scale = self._options.short_side / min(size)
+        else:
+            scale = max(wanted / length for wanted, length in zip(target, size, strict=True))
+        return _scale_size(size, _count_eighths(size, scale))
+
+    def _write_resized(self, image: Array, out: Array, box: Box | None = None) -> None:
+        """Resize an image, or a part of it, into `out`."""
+        if self._cv2 is None:
+            resize_into(image, out, box)
+            return
+        if box is not None:  # OpenCV resizes whole pixels
+            top, left, height, width = box
+            bottom, right = round(top + height), round(left + width)
+            image = image[min(round(top), bottom - 1) : bottom, min(round(left), right - 1) : right]
+        if image.shape[2] == 1:  # OpenCV drops an axis of length 1
+            image, out = image[..., 0], out[..., 0]
+        self._resize_into(self._cv2, image, out)
 
     def _resize_into(self, cv2: Any, image: Array, out: Array) -> None:
         """Resize an image into `out` with OpenCV.
@@ -226,6 +250,16 @@ class JpegDecoder(ImageDecoder):
         resized = cv2.resize(image, (width, height), dst=out, interpolation=cv2.INTER_LINEAR)
         if resized is not out:  # OpenCV allocates a new array if it cannot write into `out`
             out[...] = resized
+
+
+def _count_eighths(size: tuple[int, int], scale: float) -> int:
+    """Return the smallest n for which n/8 is not below `scale`, at most 8; for small images 8."""
+    return 8 if min(size) < _MIN_SCALED else min(8, math.ceil(8 * scale))
+
+
+def _scale_size(size: tuple[int, int], eighths: int) -> tuple[int, int]:
+    """Return (height, width) of an image that libjpeg-turbo decodes at so many eighths of its size."""
+    return -(-size[0] * eighths // 8), -(-size[1] * eighths // 8)
 
 
 def _read_content(encoded: EncodedImage) -> EncodedImage:

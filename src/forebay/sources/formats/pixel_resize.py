@@ -16,6 +16,7 @@ import numpy as np
 
 from forebay.core.c_functions import address_of, load_function
 from forebay.core.spec import Array
+from forebay.sources.formats.image_options import Box
 
 __all__ = ["load_resize", "resize_into"]
 
@@ -30,28 +31,29 @@ def load_resize() -> Any:
     return load_function(_LIBRARY_FILE, "forebay_resize", *types)
 
 
-def resize_into(pixels: Array, out: Array) -> None:
-    """Resize the image `pixels` into `out`.
+def resize_into(pixels: Array, out: Array, box: Box | None = None) -> None:
+    """Resize the image `pixels`, or its part `box`, into `out`.
 
     Both are uint8 arrays of shape (height, width, channels) with the same number of channels.
     """
     resize = load_resize()
     if resize is None or max(pixels.shape + out.shape) > _MAX_SIDE:
-        out[...] = _resize_with_pillow(pixels, out.shape)
+        out[...] = _resize_with_pillow(pixels, out.shape, box)
         return
     packed = pixels if pixels.strides[1:] == (pixels.shape[2], 1) else np.ascontiguousarray(pixels)
     target = out if out.flags.c_contiguous and out.flags.writeable else np.empty(out.shape, np.uint8)
     height, width, channels = packed.shape
-    box = np.array([0, 0, height, width], np.float64)
-    source = address_of(packed), height, width, packed.strides[0], channels, address_of(box)
+    part = np.array(box or (0, 0, height, width), np.float64)
+    source = address_of(packed), height, width, packed.strides[0], channels, address_of(part)
     if resize(address_of(target), *target.shape[:2], *source) != 0:
         raise MemoryError(f"there is not enough memory to resize an image of {height} x {width} pixels. Free memory.")
     if target is not out:
         out[...] = target
 
 
-def _resize_with_pillow(pixels: Array, shape: tuple[int, ...]) -> Array:
+def _resize_with_pillow(pixels: Array, shape: tuple[int, ...], box: Box | None) -> Array:
     from PIL import Image
 
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    return np.asarray(image.resize((shape[1], shape[0]), Image.Resampling.BILINEAR)).reshape(shape)
+    sides = None if box is None else (box[1], box[0], box[1] + box[3], box[0] + box[2])
+    return np.asarray(image.resize((shape[1], shape[0]), Image.Resampling.BILINEAR, sides)).reshape(shape)

@@ -95,6 +95,32 @@ def test_the_device_crops_after_the_shorter_side_was_scaled(tmp_path, framework)
     assert stats["decoded_images"]["host"] == 0
 
 
+def test_the_device_crops_the_random_boxes_of_the_host(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(picture(44, 70)).save(paths[0], quality=95, exif=exif)
+    Image.fromarray(picture(40, 50)).convert("CMYK").save(paths[1])  # the host decodes this image
+    crop = fb.random_resized_crop(SIZE, scale=(0.1, 0.9))
+
+    def epochs_of(decoder, **options):
+        pipeline = fb.from_images(tmp_path / "*" / "*.jpg", resize=crop, decoder=decoder, label="folder", seed=4)
+        with feed_of(pipeline.shuffle(seed=1).batch(4), framework, **options) as feed:
+            return [np.concatenate([np.array(batch["image"]) for batch in read_all(framework, feed)]) for _ in range(2)]
+
+    on_device = epochs_of("nvjpeg")
+    with (
+        fb.from_images(tmp_path / "*" / "*.jpg", resize=crop, decoder="pillow", label="folder", seed=4)
+        .shuffle(seed=1)
+        .batch(4)
+        .feed("numpy") as feed
+    ):
+        on_host = [np.concatenate([batch["image"].copy() for batch in feed]) for _ in range(2)]
+    for device_images, host_images in zip(on_device, on_host, strict=True):
+        assert np.abs(device_images.astype(int) - host_images).max() <= 1  # Pillow rounds between the two axes
+    assert (on_host[0] != on_host[1]).any()
+
+
 def test_gray_images_have_one_channel(tmp_path, framework):
     paths = save_images(tmp_path, SIZES, mode="L")
     leaves, _, _ = decode_all(open_images(tmp_path, channels=1).batch(5), framework)

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from forebay.core.encoded_images import find_source_box
 from forebay.core.recorder import Recorder
 from forebay.core.rows import Rows, row_count, row_numbers
 from forebay.core.skipped_rows import RowRepair, SkippedRow
@@ -106,7 +105,7 @@ class ImageFiller:
         with self._engine.fill_scope(memory):
             decoder, lock = self._decoder(memory)
             with lock:
-                is_decoded = self._decode(decoder, memory, layout, contents)
+                is_decoded = self._decode(decoder, memory, layout, contents, numbers)
             failed = self._decode_on_host(memory, layout, numbers, np.flatnonzero(~is_decoded))
             repair = RowRepair.of(failed, rows.count, layout.batch_rows)
             self._copy_images(memory, layout, repair)
@@ -143,13 +142,13 @@ class ImageFiller:
             return self._decoders[handle]
 
     def _decode(
-        self, decoder: DeviceDecoder, memory: CudaMemory, layout: Layout, contents: Sequence[bytes | None]
+        self, decoder: DeviceDecoder, memory: CudaMemory, layout: Layout, contents: Sequence[bytes | None], rows: Rows
     ) -> Array:
         """Decode images on the device. Return for each image whether the device decoded it."""
         is_decoded = np.zeros(len(contents), bool)
         for decoded in decoder.decode(contents, memory.stream):
             images = decoded[self._have_valid_size(decoded)]
-            table = self._describe(images)
+            table = self._describe(images, np.asarray(row_numbers(rows))[images.positions])
             for start in range(0, len(table), MAX_IMAGES):
                 self._queue_resize(memory, layout, table[start : start + MAX_IMAGES])
             is_decoded[images.positions] = True
@@ -174,15 +173,15 @@ class ImageFiller:
         ctypes.memmove(job.images, table.ctypes.data, table.nbytes)
         self._resize.launch(memory.stream, job, blocks=len(table) * BLOCKS_PER_IMAGE, threads=THREADS)
 
-    def _describe(self, images: DecodedImages) -> Array:
-        """Return an array with the kernel's struct `Image` for each image."""
+    def _describe(self, images: DecodedImages, rows: Array) -> Array:
+        """Return an array with the kernel's struct `Image` for each image. `rows` are the row numbers of the images."""
         table = np.zeros(len(images), _IMAGE)
         heights, widths = _upright_sizes(images)
         table["pixels"], table["line_stride"], table["pixel_stride"] = _upright_strides(images, self._channels)
         table["height"], table["width"], table["place"] = heights, widths, images.positions
         table["part_height"], table["part_width"] = heights, widths
-        if self._images.crops:
-            box = find_source_box((heights, widths), (self._height, self._width), self._images.short_side)
+        if self._images.find_boxes is not None:
+            box = self._images.find_boxes(heights, widths, rows)
             table["top"], table["left"], table["part_height"], table["part_width"] = box
         return table
 
