@@ -141,7 +141,7 @@ def _find_emptying_line(view: CaptureView) -> HostLine | None:
 
 
 def _cures(view: CaptureView, seconds: float, emptying_line: HostLine | None) -> Iterator[Cure]:
-    """Yield one cure: remove the cause, add a setting, or use equal shapes."""
+    """Yield one cure: remove the cause, add a setting, or use batches of equal shape."""
     settings: Mapping[str, str] = view.capture.facts.get("settings") or {}
     framework = _framework(view)
     setting = next((each for each in _SETTINGS if _applies(each, settings, framework)), None)

@@ -6,10 +6,8 @@ from forebay.doctor.rules.step_edits import without_counter
 
 __all__ = ["AVOIDABLE_CALLS", "DRAWING", "EMPTY_CACHE", "PRINTING", "SAVING", "AvoidableCall"]
 
-EMPTY_CACHE = (
-    "torch.cuda.memory.empty_cache",
-    "torch.cuda.empty_cache",
-)  # they free the memory that PyTorch keeps for reuse
+# Functions that free the device memory that PyTorch keeps for reuse.
+EMPTY_CACHE = ("torch.cuda.memory.empty_cache", "torch.cuda.empty_cache")
 
 
 @dataclass(frozen=True, slots=True)

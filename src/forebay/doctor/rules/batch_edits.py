@@ -32,7 +32,7 @@ class _Part:
     name: str  # of the array in the edited loop
     is_assignment: bool  # the statement only assigns the conversion to `name`
     methods: tuple[str, ...] = ()  # calls of methods that the edited loop keeps, such as ".float()"
-    dtype: str | None = None  # the dtype that the conversion gives to the data; None if it keeps that of the data
+    dtype: str | None = None  # the dtype to which the conversion casts the data; None without a cast
 
     def host_text(self, code: ScriptCode) -> str:
         text = code.text(self.data)
@@ -42,8 +42,9 @@ class _Part:
 def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str | None = None) -> list[Edit]:
     """Return the edits that let a feed make the batches of a loop.
 
-    Line `number` converts the batch or passes it on. The result is empty if the loop makes its batches in a form that
-    cannot be separated from the rest. `list_dtype` is the dtype of the tensors, if the loop converts Python lists.
+    Line `number` converts the batch, or passes it to a function. The result is empty if the loop makes its batches in a
+    form that cannot be separated from the rest. `list_dtype` is the dtype of the tensors, if the loop converts Python
+    lists.
     """
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
@@ -89,7 +90,7 @@ def _names_device(node: ast.expr) -> bool:
 
 
 def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype: str | None) -> Iterator[_Part]:
-    """Yield the arrays that the loop converts: in `statement`, and in assignments of a conversion."""
+    """Yield the arrays that the loop converts in `statement`, or in a plain assignment."""
     assigned = stored_names(loop)
     for owner in loop.body:
         conversions = [part for part in conversions_in(owner) if names_in(part.data) & assigned]
@@ -110,7 +111,7 @@ def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype
 def _implicit_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For) -> Iterator[_Part]:
     """Yield the NumPy arrays that a statement passes to functions, which convert them.
 
-    Such an array is a slice, or the loop makes it.
+    Each of these arrays is a slice, or the loop makes it.
     """
     assigned, arrays = stored_names(loop), numpy_names(code)
     arguments = [
@@ -305,7 +306,7 @@ def _describe_slice(code: ScriptCode, loop: ast.For, data: ast.expr, lengths: se
 def _edit_conversions(code: ScriptCode, parts: list[_Part]) -> Iterator[Edit]:
     """Yield the edits of statements that convert arrays, which now come from the feed.
 
-    If a statement only assigns a conversion, remove it, unless methods of the tensor remain.
+    If a statement only assigns a conversion, remove it, unless the loop must still call methods of the tensor.
     """
     by_statement: dict[ast.stmt, list[_Part]] = {}
     for part in parts:

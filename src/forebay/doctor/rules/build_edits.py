@@ -18,7 +18,7 @@ _NUMBERS = {
     "jax": "jnp.float32({value})",
     "torch": "torch.tensor({value})",
 }
-# Framework -> its module, and a call that makes an array. The call gets the name of the module and the data.
+# Framework -> its module, and a call that makes an array. `{}` stands for the module, then for the data.
 _CONSTANTS = {"tensorflow": ("tensorflow", "{}.constant({})"), "jax": ("jax.numpy", "{}.asarray({})")}
 
 # Method of a Keras model -> method that handles one batch without a pipeline.
@@ -33,7 +33,7 @@ def build_once(code: ScriptCode, number: int) -> list[Edit]:
     loops = code.loops_around(statement) if statement is not None else []
     if not isinstance(statement, ast.Assign) or not loops or len(statement.targets) != 1:
         return []
-    parameters = {node.arg for node in ast.walk(statement.value) if isinstance(node, ast.arg)}  # of a lambda
+    parameters = {node.arg for node in ast.walk(statement.value) if isinstance(node, ast.arg)}  # not names of the loop
     if (names_in(statement.value) - parameters) & stored_names(loops[-1]):
         return []
     return [Edit.before(loops[-1], code.text(statement)), Edit.remove(code, statement)]
@@ -145,7 +145,7 @@ def call_on_batch(code: ScriptCode, number: int) -> list[Edit]:
     epochs = [keyword.value for keyword in call.keywords if keyword.arg == "epochs"]
     is_one_epoch = all(isinstance(value, ast.Constant) and value.value == 1 for value in epochs)
     is_used = method != "predict" and not (isinstance(statement, ast.Expr) and statement.value is call)
-    most = 1 if method == "predict" else 2  # positional arguments
+    most = 1 if method == "predict" else 2  # positional arguments of the method for one batch
     if len(call.args) > most or not is_one_epoch or is_used or any(each.arg not in _BATCH_ARGUMENTS for each in kept):
         return []
     arguments = [*map(code.text, call.args), *(f"{each.arg}={code.text(each.value)}" for each in kept)]

@@ -1,6 +1,6 @@
 """Edits that compile the step of a script, or change how it is compiled.
 
-Each of these functions returns an empty list if the code at line `number` has a form for which it knows no edit.
+Functions that return edits return an empty list if the code at line `number` has a form for which they know no edit.
 """
 
 import ast
@@ -109,8 +109,8 @@ def _computes_on_tensors(code: ScriptCode, statement: ast.Assign) -> bool:
 def _host_values(code: ScriptCode, loop: ast.For | ast.While) -> set[str]:
     """Return the names of numbers, NumPy arrays and context managers in a loop.
 
-    They are no arguments for a `tf.function`. It traces again for each new number, gets a NumPy array as a tensor of
-    another dtype, and records no gradients on a tape of the loop.
+    They must not be arguments of a `tf.function`. It traces again for each new number, gets a NumPy array as a tensor
+    of another dtype, and records no gradients on a tape of the loop.
     """
     found = set(numpy_names(code))
     for node in ast.walk(loop):
@@ -225,6 +225,7 @@ def _caller_in_loop(code: ScriptCode, function: Function) -> Function | None:
     """Return the function if a loop calls it, else its caller that a loop calls.
 
     The caller may call the function directly, through other functions, or through a transform such as `jax.grad`.
+    Return None if no loop calls such a caller.
     """
     seen = {function}
     for _ in range(5):  # at most five functions from the loop to `function`

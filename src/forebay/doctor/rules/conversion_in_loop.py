@@ -82,9 +82,9 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 
 def _cures(view: CaptureView, site: CallSite) -> list[Cure]:
-    """Return the cures whose code is an edit of the script, else example cures.
+    """Return the cures whose code is an edit of the script, else all cures.
 
-    The comment EXAMPLE marks example code if the capture has an excerpt of the script.
+    If no code is an edit although the capture has an excerpt of the script, the comment EXAMPLE marks the code.
     """
     cures = [*_avoidance_cure(view, site), *_prefetch_cure(view, site), *_feed_cure(view, site)]
     fitted = [cure for cure in cures if is_fitted(cure.code)]
@@ -194,7 +194,7 @@ def _is_on_cpu(view: CaptureView) -> bool:
 
 
 def _slows_down(view: CaptureView, site: CallSite) -> bool:
-    """Whether a feed would make steps longer: short steps, and small batches from Python code."""
+    """Whether a feed would lengthen the steps, because steps and batches are too small."""
     return _is_short(view, site) and "from_batches" in fit_feed(view, feed_framework(view, site.api), site)
 
 

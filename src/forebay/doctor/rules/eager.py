@@ -1,6 +1,6 @@
 """The rule for steps that Python runs operation by operation, instead of one compiled call.
 
-In loops of JAX, it also reports a few operations outside of compiled calls, because each takes 20 us of Python or more.
+In loops of JAX, it also reports a few operations outside of compiled calls, because each takes Python at least 20 us.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,11 +19,11 @@ from forebay.doctor.rules.wording import location
 
 __all__ = ["MIN_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
 
-MIN_OPERATIONS = 50  # per step; the rule reports fewer only in the cases that `recognises` lists
+MIN_OPERATIONS = 50  # operations per step; the rule reports fewer only in the cases that `recognises` lists
 MIN_OF_JAX = 3  # operations of JAX per step that are enough, whether or not the loop also makes compiled calls
-TRANSFORM_SHARE = 0.5  # share of a step; if `jax.grad` and the like take it, any number of operations is enough
-MIN_CALLING_SHARE = 0.05  # share of a step that calling operations of JAX takes; with less, they mainly compute
-MIN_REPORTED_SHARE = 0.1  # share of a step that calling operations takes, as in XProf for eager execution
+TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, any number of operations is enough
+MIN_CALLING_SHARE = 0.05  # share of a step that calling operations of JAX must take; with less, they mainly compute
+MIN_REPORTED_SHARE = 0.1  # share of a step that calling operations must take, as in XProf for eager execution
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW_CORE_FACTOR = 3  # times CALL_SECONDS; on a slow core and with gradients, a call takes up to this long

@@ -34,7 +34,7 @@ def mark_examples(view: CaptureView, finding: Finding) -> Finding:
 
 
 def _mark(cure: Cure, known: frozenset[str]) -> Cure:
-    """Return the cure, with EXAMPLE before its code if this uses names outside of `known`."""
+    """Return the cure, with EXAMPLE before its code if the code uses unknown names."""
     is_marked = is_fitted(cure.code) or cure.code.startswith(_MARK)
     return cure if is_marked or not _unknown_names(cure.code, known) else replace(cure, code=f"{EXAMPLE}\n{cure.code}")
 

@@ -40,7 +40,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _is_small(device_view: DeviceView) -> bool:
-    """Whether the device has few bytes, nearly only small kernels, and much idle time.
+    """Whether the device copies few bytes, runs nearly only small kernels, and often idles.
 
     A CUDA graph is one launch of unknown work, so a capture with a graph never counts.
     """

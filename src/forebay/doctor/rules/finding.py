@@ -10,7 +10,7 @@ __all__ = ["Cure", "Finding"]
 # Share of the largest gain of a cure. If the least gain of the cure is smaller, the cure may save nothing.
 PREDICTED_SHARE = 0.1
 EQUAL_GAIN_SHARE = 0.2  # share of the largest gain; predictions are not exact enough to order smaller differences
-# Share of the cost of a finding. A cure with a smaller gain does not come before a cure that may save more or nothing.
+# Share of the cost of a finding. A cure with a smaller gain comes after cures that may save more, or nothing.
 REAL_GAIN_SHARE = 0.25
 
 
@@ -45,7 +45,7 @@ class Finding:
     seconds: float  # cost per step; 0.0 for a warning
     cures: tuple[Cure, ...]
     evidence: tuple[str, ...] = field(default=())  # complete sentences
-    changes_training: bool = False  # the cure changes what the model learns, so half of its gain decides its place
+    changes_training: bool = False  # the cure changes what the model learns, so half of its gain decides its rank
     is_bound: bool = False  # `seconds` is an upper bound of the cost, because the exact cost is not known
     why_more: str = ""  # a complete sentence: why a cure may save more than `seconds`
     is_wait: bool = False  # the host waits for the device, so the finding costs only what its best cure may save
@@ -76,6 +76,6 @@ class Finding:
         return ordered
 
     def _certainly_saves(self, cure: Cure) -> bool:
-        """Whether a cure saves time in any case, and at least REAL_GAIN_SHARE of the cost."""
+        """Whether a cure certainly saves time, and REAL_GAIN_SHARE of the cost on average."""
         is_predicted = cure.low >= PREDICTED_SHARE * cure.high
         return is_predicted and cure.gain > 0 and cure.gain >= REAL_GAIN_SHARE * self.seconds

@@ -22,7 +22,7 @@ MIN_EPOCHS = 1.5  # how often the script must upload the data; fewer uploads pro
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether a call site uploads repeated data that fits into FREE_SHARE of the device memory."""
+    """Whether a call site repeats data that fits into FREE_SHARE of the free memory."""
     free = _free_nbytes(view, site) if site.in_loop and is_on_device(site) else 0
     return free > 0 and 0 < _data_nbytes(view, site) <= FREE_SHARE * free
 
@@ -59,8 +59,8 @@ def examine(view: RuleView) -> Iterator[Finding]:
 def _data_nbytes(view: CaptureView, site: CallSite) -> int:
     """Return the bytes of all data that a line uploads; 0 without repetition.
 
-    Uploads of equal data have equal keys. Without enough equal keys, the data is the largest object that the script
-    builds, such as a dataset, if the line uploads at least MIN_EPOCHS times as many bytes.
+    Uploads of equal data have equal keys. If too few keys are equal, assume that the line uploads the largest object
+    that the script builds, such as a dataset, if it uploads at least MIN_EPOCHS times as many bytes.
     """
     uploads = _uploads(view, site)
     sizes = {(e.detail or {}).get("key"): e.nbytes for e in uploads if (e.detail or {}).get("key")}

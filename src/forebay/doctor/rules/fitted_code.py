@@ -180,15 +180,15 @@ def fit_batch_feed(view: CaptureView, framework: str, site: CallSite) -> str:
 
 
 def fit_loader(view: CaptureView, line: Line | None, **keywords: str) -> str:
-    """Return the DataLoader at a line with these keyword arguments."""
+    """Return code that sets these keyword arguments of the DataLoader at a line."""
     return fit_line(view, line, lambda code, number: input_edits.change_loader(code, number, **keywords))
 
 
 def fit_workers(view: CaptureView, lines: Sequence[Line | None], settings: Mapping[str, str], *held: str) -> str:
-    """Return the DataLoader with the arguments `settings`, at the first line that allows an edit.
+    """Return code that sets arguments of a DataLoader, at the first line that allows this.
 
-    `held` are the generators of random numbers that the dataset holds, such as "transform.rng: Generator". The code
-    gives each worker process its own generators.
+    `settings` are the arguments. `held` are the generators of random numbers that the dataset holds, such as
+    "transform.rng: Generator". The code gives each worker process its own generators.
     """
 
     def make_edits(code: ScriptCode, number: int) -> list[Edit]:
@@ -226,7 +226,7 @@ def fit_keep_on_device(view: CaptureView, site: CallSite) -> str:
 
 
 def fit_conversion(view: CaptureView, site: CallSite, *, in_loop: bool = False) -> str:
-    """Return code that converts constant data before the loop, or `in_loop` by `upload_once`."""
+    """Return code that converts constant data before the loop, or once inside of it."""
     framework = array_framework(view, site.api)
     make = loop_edits.upload_once_in_loop if in_loop else loop_edits.convert_before_loop
     return fit_line(view, site.line, lambda code, number: make(code, number, framework))
@@ -236,7 +236,7 @@ def fit_conversion(view: CaptureView, site: CallSite, *, in_loop: bool = False) 
 class CompiledStep:
     """Code that compiles the step of a script, or a part of it."""
 
-    code: str = ""  # empty if no edit fits
+    code: str = ""  # empty if there is no edit
     file: str = ""
     numbers: frozenset[int] = frozenset()  # lines of `file` that run inside of compiled functions; empty if unknown
 
@@ -308,7 +308,7 @@ def _jit_edits(code: ScriptCode, number: int, lines: Collection[int]) -> list[Ed
 
 
 def fit_keras_compile(view: CaptureView, **keywords: str) -> str:
-    """Return the call of `model.compile` with these keyword arguments."""
+    """Return code that sets these keyword arguments of `model.compile`."""
     lines = [view.line(event.line) for event in view.events_of(EventKind.BUILD) if event.api == "Model.compile"]
     lines += [site.line for site in view.sites_of(EventKind.STEP, EventKind.OPS)]
     for line in dict.fromkeys(lines):

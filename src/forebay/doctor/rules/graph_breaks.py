@@ -27,7 +27,7 @@ _CODE = (
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield a warning if a compiled function in the loop has graph breaks.
 
-    Their cost was not recorded.
+    The capture does not show what the breaks cost.
     """
     is_called = any(site.in_loop and site.api == "compiled function" for site in view.sites_of(EventKind.RUN))
     breaks = [event for event in view.events_of(EventKind.COMPILE) if _break_of(event) >= 0]

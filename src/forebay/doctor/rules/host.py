@@ -26,7 +26,7 @@ __all__ = ["examine"]
 MIN_AVOIDABLE_SHARE = 0.05  # share of a step that calls of one kind take, if most steps do not need them
 MIN_LINE_SHARE = 0.01  # share of a step that such calls take on one line
 MAX_CURED_LINES = 6  # lines that the code of one cure changes; the gain of the cure counts only these lines
-MIN_WORK_SHARE = 0.25  # share of a step that other work of the host takes, which the script may need
+MIN_WORK_SHARE = 0.25  # share of a step that other work takes; a high limit, because the script may need this work
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _avoidable_findings(view: CaptureView, lines: Sequence[HostLine]) -> Iterator[Finding]:
-    """Yield one finding for each kind of avoidable call, about all its lines."""
+    """Yield one finding for each kind of avoidable call, with all lines of this kind."""
     emptying = _lines_that_empty_cache(view) if lines else set()
     for avoidable in AVOIDABLE_CALLS:
         found = [each for each in lines if _find_avoidable(each) is avoidable]
@@ -91,7 +91,10 @@ def _is_host_work(host_line: HostLine) -> bool:
 
 
 def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> Finding:
-    """Build the finding for all lines with one kind of avoidable call, most time first."""
+    """Build the finding for all lines with one kind of avoidable call.
+
+    The finding is at the line with the most time.
+    """
     seconds = sum(_seconds_of(each, avoidable) for each in lines)
     lines = sorted(lines, key=lambda each: -_seconds_of(each, avoidable))
     code, cured = _code_for_lines(view, lines, avoidable)

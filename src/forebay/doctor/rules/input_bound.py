@@ -119,7 +119,7 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         if code := fit_line(view, site.line, lambda script, number: feed_of_files(script, number, framework)):
             yield _workers_cure(view, site, wait, "let a feed read the files", code)
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, None))
-        if not has_excerpt(view, site.line):  # with an excerpt, it is certain that TensorFlow runs the map
+        if not has_excerpt(view, site.line):  # an excerpt would show a map of TensorFlow, which only TensorFlow can run
             yield _workers_cure(view, site, wait, "map rows in worker processes", _process_code(site, framework))
     elif stage.name == SERIAL_MAP:
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, stage.line))

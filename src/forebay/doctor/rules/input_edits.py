@@ -222,7 +222,7 @@ def _is_before_epochs(code: ScriptCode, statement: ast.stmt, loader: ast.Call, a
 
 
 def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:
-    """Return the edit that runs the only map of a feed in "process" or "ray"."""
+    """Return the edit that sets the argument `where` of the only map of a feed."""
     forebay = code.module_alias("forebay", "forebay")
     calls = [call for call in code.calls("map") if root_name(call) == forebay]
     if len(calls) != 1:
@@ -252,7 +252,7 @@ def workers_of_dataset(code: ScriptCode, number: int, workers: int) -> list[Edit
 def feed_call(code: ScriptCode, loop: ast.stmt, framework: str) -> str:
     """Return the call of `feed` for the batches of a loop.
 
-    A loop of PyTorch that moves nothing to a device computes on the CPU.
+    A loop of PyTorch that moves nothing to a device computes on the CPU, so the call then names the CPU.
     """
     moves = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and last_name(node) in ("to", "cuda")]
     targets = [resolve(code, argument) for move in moves for argument in move.args[:1]]

@@ -66,7 +66,7 @@ def input_evidence(view: CaptureView, kind: AvoidableCall | None) -> Iterator[st
 def input_cures(view: CaptureView, pause: Pause, kind: AvoidableCall, seconds: float) -> Iterator[Cure]:
     """Yield the cures of long steps that wait for a DataLoader.
 
-    These steps take `seconds` more per step of the run, on average.
+    The cures save at most `seconds` per step of the run.
     """
     site = next((site for site in view.sites_of(EventKind.INPUT) if site.api == "DataLoader"), None)
     line = loader_line(view, site) if site is not None else None

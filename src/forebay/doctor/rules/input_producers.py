@@ -79,7 +79,7 @@ class InputStage:
     """A stage of the input: Python code, a serial map, workers or the loader."""
 
     name: str  # "row", "batch", "collate", "map" or "generator" for Python code; SERIAL_MAP, "workers" or "loader"
-    seconds: float  # per step
+    seconds: float  # seconds per step in the stage
     line: Line | None = None  # of the Python code, or of the serial map; None for other stages
     on_other_thread: bool = False  # another thread than that of the loop runs the Python code
     yields_batches: bool = False  # the stage is a generator of whole batches, not of rows
@@ -141,14 +141,14 @@ def competes_with_producer(view: CaptureView, site: CallSite) -> bool:
     busy, foreign = (view.capture.facts.get(name) for name in ("busy_cores", "foreign_cores"))
     if not isinstance(busy, int | float) or not is_in_background(view, find_slow_stage(view, site)):
         return False
-    assert view.steps is not None  # a site belongs to steps
+    assert view.steps is not None  # without steps, there is no call site
     used = busy + (foreign if isinstance(foreign, int | float) else 0.0)
     is_busy = used >= FULL_SHARE * count_cores(view)
     return is_busy and background_seconds(view) >= COMPETING_SHARE * view.steps.mean_seconds
 
 
 def loader_line(view: CaptureView, site: CallSite) -> Line | None:
-    """Return the line that builds the loader of a site.
+    """Return the line that builds the loader of a call site.
 
     Older captures, and those of tf.data, do not name this line. For them, return the only line that builds a loader. If
     there are several, return the line that waits for the loader.
@@ -188,7 +188,7 @@ def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
 
 
 def batches_of_epoch(view: CaptureView, site: CallSite) -> float:
-    """Return how many batches a loader makes of its dataset; 0.0 if unknown."""
+    """Return how many batches a loader makes in an epoch; 0.0 if unknown."""
     rows = [detail.get("dataset_rows") for detail in view.loader_details(site)]
     per_batch = [count for count in site.values("batch_rows") if isinstance(count, int) and count > 0]
     return max((count for count in rows if isinstance(count, int)), default=0) / max(per_batch, default=1)
@@ -241,7 +241,7 @@ def worker_reason(view: CaptureView, site: CallSite, making: float) -> str:
 
 
 def _rest_seconds(view: CaptureView, site: CallSite, making: float) -> float:
-    """Return the time of a step without making batches."""
+    """Return the seconds of a step without those in which the loop makes batches."""
     return view.step_seconds - min(making, cost_of(view, site.events))
 
 

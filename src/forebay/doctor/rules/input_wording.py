@@ -49,7 +49,7 @@ def wait_title(view: CaptureView, site: CallSite, wait: float, stage: InputStage
 def _loader_name(site: CallSite, stage: InputStage) -> str:
     """Return the name of the loader that the user wrote.
 
-    Keras may read a PyDataset of the user through tf.data, which then is the API of the call site.
+    Keras may read a PyDataset of the user through tf.data. `site.api` then names tf.data.
     """
     owner = stage.line.function.rpartition(".")[0].rpartition(".")[2] if stage.line else ""
     return f"the PyDataset {owner}".rstrip() if stage.api == PY_DATASET else site.api

@@ -15,7 +15,7 @@ __all__ = ["is_only_passed_on", "join_with_numpy"]
 _JOINS = frozenset({"column_stack", "concatenate", "dstack", "hstack", "stack", "vstack"})
 # Functions that make an array of a framework, and accept one array as well as a list.
 _CONVERSIONS = frozenset({"array", "as_tensor", "asarray", "constant", "convert_to_tensor", "device_put", "tensor"})
-# Name of a framework or of a module of it -> its function that converts one array. In others, this is `asarray`.
+# Module of a join, as scripts name it -> function of this module that converts one array. Others have `asarray`.
 _CONVERT = dict.fromkeys(("tf", "tensorflow", "ops"), "convert_to_tensor")
 _HOST_MODULES = frozenset({"np", "numpy", "onp"})
 _FACTS = frozenset({"shape", "dtype", "ndim", "size"})  # attributes that arrays of NumPy and of frameworks have

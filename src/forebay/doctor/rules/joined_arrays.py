@@ -56,7 +56,8 @@ def finding(view: CaptureView, sites: Sequence[CallSite]) -> Finding:
 def _cures(view: CaptureView, sites: Sequence[CallSite]) -> Iterator[Cure]:
     """Yield the cures: join the arrays with NumPy, then convert the results.
 
-    The first cure converts no result that the script only passes to compiled functions, which accept NumPy arrays.
+    If the script passes a result only to compiled functions, which accept NumPy arrays, the first cure does not convert
+    this result.
     """
     is_passed_on = [_is_passed_on(view, site) for site in sites]
     if any(is_passed_on):

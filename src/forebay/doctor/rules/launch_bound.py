@@ -124,7 +124,10 @@ def _run_line(view: CaptureView) -> Line | None:
 
 
 def _step_line(view: CaptureView) -> Line | None:
-    """Return the line that marks the end of a step, because many lines launch operations."""
+    """Return the line that ends a step; None without steps.
+
+    The finding names this line, because many lines launch operations.
+    """
     return view.line(view.steps.anchor[2]) if view.steps else None
 
 

@@ -240,7 +240,7 @@ def _outermost_invariant(code: ScriptCode, loop: ast.For | ast.While, nodes: Seq
 
 
 def _is_whole_assignment(code: ScriptCode, statement: ast.stmt, part: Conversion, loop: ast.stmt) -> bool:
-    """Whether a statement only assigns a conversion, to a name not assigned elsewhere."""
+    """Whether a statement only assigns a conversion, to a name that nothing else assigns."""
     if not isinstance(statement, ast.Assign) or statement.value is not part.node or len(statement.targets) != 1:
         return False
     target = statement.targets[0]
@@ -253,7 +253,7 @@ def _convert_first(
 ) -> list[Edit]:
     """Return the edits that convert before the loop, which then uses the results.
 
-    `parts` are conversions, each with the code that replaces it before the loop.
+    `parts` are conversions, each with the expression that new code evaluates before the loop.
     """
     if not parts:
         return []

@@ -25,7 +25,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MAX_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
+MAX_BLOCKS = 16  # blocks per kernel; half the number of multiprocessors of the smallest training GPU
 MIN_REPORTED_SHARE = 0.2  # share of a step in which only such kernels run
 MIN_NS = 20_000  # nanoseconds; for shorter kernels, the launch matters more than the number of blocks
 BASIS = "the cure saves at most 15/16 of the time of these kernels, and nothing if their work cannot run in parallel"

@@ -42,11 +42,12 @@ MIN_COMPUTING_SHARE = 0.7  # share of the step; if the device computes less, the
 MIN_CURED_SHARE = 0.1  # share of the memory-bound time; the rule offers no cure of a smaller part
 # The time of a fused kernel, as a multiple of the longest of the kernels that it replaces: at best and at worst.
 FUSED_TIMES = 1.0, 2.0
-NARROW_SHARES = 0.5, 1.0  # of the time remain with 16 bits, at best and at worst, if autocast keeps float32
+# Shares of the time that remain with 16 bits: half at best; all at worst, because autocast may keep float32.
+NARROW_SHARES = 0.5, 1.0
 MAX_CURES = 3
 # Classes of torch.optim that accept `fused=True` on CUDA. Adagrad accepts it in newer versions only.
 FUSABLE_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD"})
-WITHOUT_BFLOAT16 = ("v100", "t4")  # GPUs
+WITHOUT_BFLOAT16 = ("v100", "t4")  # names of GPUs, as `find_gpu` returns them
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

@@ -11,8 +11,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 MAX_USED_SHARE = 0.9  # share of the memory; the rule reports a larger share at the peak, as the torch profiler does
-# Steps until the memory is full. The rule reports growth that leaves fewer steps, because a run of a few hours has so
-# many.
+# Steps until the memory is full. The rule reports growth that leaves fewer steps than a run of a few hours has.
 MIN_STEPS_LEFT = 100_000
 
 _LESS_MEMORY_CODE = {

@@ -1,4 +1,4 @@
-"""The rule for rare long steps, such as every 500th step, which saves a checkpoint.
+"""The rule for rare long steps, such as steps that save a checkpoint.
 
 The step time is a median, so it does not contain such steps. The cost of a finding is the share of the run that the
 additional time of these steps takes, times the step time. So the predicted speedup of a step is also the speedup of the
@@ -25,11 +25,11 @@ from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine", "reported_lines"]
 
-MIN_AVOIDABLE_SHARE = 0.05  # share of the run that a pause takes, if its calls are ones that most steps do not need
+MIN_AVOIDABLE_SHARE = 0.05  # share of the run that a pause takes, if most steps do not need its calls
 MIN_WORK_SHARE = 0.1  # share of the run that any other pause takes, because the script may need its work
 MIN_MATCH = 0.5  # share of the time of a pause's longest line that functions of one kind must take
 LESS_OFTEN = 10  # with the cure, only one of this many long steps remains long
-MIN_GROWTH = 1.5  # time of the last third of the long steps relative to the first third; the evidence mentions more
+MIN_GROWTH = 1.5  # median of the last third of the long steps, divided by that of the first; the evidence mentions more
 MAX_LINES = 3  # lines that the evidence names
 
 _LOGGING = AvoidableCall(
@@ -260,7 +260,7 @@ def _background_code(view: CaptureView, reported: _Reported, text: str) -> str:
 
 
 def _saves_keras_model(view: CaptureView, pause: Pause) -> bool:
-    """Whether the functions of Keras save in these steps."""
+    """Whether functions of Keras save files in the long steps of a pause."""
     frames = view.capture.history.frames if view.capture.history else ()
     called = (frames[index].function for line in pause.lines for index, _ in line.shares)
     return any(function.startswith("keras.") and SAVING.includes(function) for function in called)

@@ -18,7 +18,7 @@ __all__ = ["examine", "recognises"]
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether a call site in the loop moves data between devices, except its batch."""
+    """Whether a call site in the loop moves data between devices, other than its batch."""
     return site.in_loop and not _uploads_batch(view, site)
 
 

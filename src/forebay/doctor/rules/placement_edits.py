@@ -21,7 +21,7 @@ def fit_placement(view: CaptureView, site: CallSite, framework: str) -> str:
     """Return code that keeps an operation on the device of its data.
 
     If TensorFlow has no kernel for the operation on that device, the code is a comment that says so. The text is empty
-    if the script has another form.
+    if the code at the line has a form for which there is no edit.
     """
     if framework != "tensorflow":
         return fit_line(view, site.line, _move_before_loop)

@@ -24,7 +24,7 @@ READ_BASIS = "Python continues while the device computes"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether a call site in the loop reads back values that are computed asynchronously.
+    """Whether a call site in the loop reads back asynchronously computed values.
 
     `keras_steps` explains the reads of short steps of Keras.
     """
@@ -74,7 +74,7 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
 
 
 def _few_reads_title(code: str) -> str:
-    """Return the title of the cure that reads a value less often, by its code."""
+    """Return the title that says what the code of the cure does."""
     if not is_fitted(code):
         return "sum on the device, read every hundredth step"
     if "% 100" in code:

@@ -48,7 +48,7 @@ def receive_later(code: ScriptCode, number: int) -> list[Edit]:
         return []
     read, value = reads[0]
     if names_in(statement) - names_in(read) - {_container(code, statement)} - {"float", "int"}:
-        return []  # the line needs other values of its step
+        return []  # the line uses other values of its step, which change until the read value arrives
     readback, name = code.new_name("readback"), code.new_name("value")
     later = code.rewrite(statement, code.replace(read, _arrived_value(read, name)))
     put = f"{readback}.put({code.text(value)})"

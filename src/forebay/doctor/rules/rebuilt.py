@@ -26,7 +26,7 @@ KERAS_CALLS = frozenset({"Model.fit", "Model.predict", "Model.evaluate"})
 MODEL = "Model"  # a Keras model; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
 STAGE_PREFIX = "Dataset_"  # start of the names of functions that TensorFlow compiles for stages of a pipeline
-# Kind of a later event -> the new objects that can cause it. Iteration starts a new pipeline, the first call compiles a
+# Kind of an event -> the new objects that can cause it. Iteration starts a new pipeline, the first call compiles a
 # new function, and the first run of a new session prepares its graph.
 _CAUSES = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.RUN: frozenset({"Session"})}
 
@@ -95,15 +95,15 @@ def _is_called_per_batch(build: CallSite) -> bool:
 
 def _keras_calls_per_step(build: CallSite) -> float:
     """Return how often a line calls `fit`, `predict` or `evaluate` in a step."""
-    numbers = {*build.values("fit")}  # of the `fit` calls
+    numbers = {*build.values("fit")}  # one number for each call of `fit`
     return len(numbers) / max(1, build.steps) if numbers else calls_per_step(build) / PIPELINES_PER_CALL
 
 
 def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Finding:
-    """Build the finding for a call site that builds objects, and for its `later_sites`.
+    """Build the finding for a call site that builds objects, and for later work.
 
-    The cost includes all later work that the builds cause, but a cure may not remove all of this work. A pipeline that
-    is built once still makes every batch, and a session that is built once still executes every run.
+    The cost includes all work at `later_sites`, which the builds cause, but a cure may not remove all of this work. A
+    pipeline that is built once still makes every batch, and a session that is built once still executes every run.
     """
     later_events = [event for later in later_sites for event in later.events]
     building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *later_events])

@@ -17,7 +17,7 @@ from forebay.doctor.rules.wording import SESSION, calls_per_step, frequency, nby
 
 __all__ = ["examine", "recognises"]
 
-MIN_UPLOADS = 3  # of the same data; fewer may be a coincidence
+MIN_UPLOADS = 3  # uploads of equal data; fewer may be a coincidence
 MIN_NBYTES = 1 << 10  # bytes per call; smaller uploads are single numbers
 MIN_SHARE = 0.5  # share of the calls on the line that must repeat data
 
@@ -70,7 +70,7 @@ def _finding(view: CaptureView, site: CallSite, cost: float) -> Finding:
 
 
 def _count_distinct(site: CallSite) -> int:
-    """Return the number of distinct arrays that the site uploads."""
+    """Return the number of distinct arrays that the call site uploads."""
     return len({key for key in site.values("key") if key})
 
 

@@ -18,7 +18,7 @@ from forebay.doctor.rules.wording import most_frequent_function
 
 __all__ = ["examine", "recognises"]
 
-MIN_COMPILATIONS = 3  # of one function in the profiled steps; the smaller last batch of an epoch causes one
+MIN_COMPILATIONS = 3  # of one function in the profiled steps; a smaller last batch alone causes one compilation
 
 _REASONS = {
     "shape": "the shapes of its arguments change",

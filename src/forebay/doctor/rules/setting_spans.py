@@ -24,7 +24,7 @@ class SettingSpan:
 
 
 def find_span(view: CaptureView, setting: str) -> SettingSpan | None:
-    """Return how long a setting was on; None if less than MIN_STEPS_SHARE."""
+    """Return how long a setting was on; None if for less than MIN_STEPS_SHARE."""
     events = [event for event in view.events_of(EventKind.SETTING) if event.api == setting]
     if not events or view.steps is None:
         return None

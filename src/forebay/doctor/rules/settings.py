@@ -53,7 +53,7 @@ class _ActiveSetting:
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether a setting that disables compilation explains the operations of a site."""
+    """Whether a setting that disables compilation explains the operations of a call site."""
     return site.kind is EventKind.OPS and any(True for _ in active_eager_settings(view))
 
 

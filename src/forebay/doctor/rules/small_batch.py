@@ -19,7 +19,7 @@ from forebay.doctor.rules.precedence import RuleView
 __all__ = ["examine"]
 
 MAX_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
-FEW_ROWS = 8  # per batch, at most
+FEW_ROWS = 8  # rows per batch; more are not few
 MIN_REPORTED_SHARE = 0.6  # share of a step; the rule does not report smaller fixed costs
 MAX_STEP_SECONDS = 5e-3  # if even the shortest step takes longer, computation takes most of it
 GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
@@ -28,8 +28,8 @@ GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 def examine(view: RuleView) -> Iterator[Finding]:
     """Yield a finding if a step has little data and large fixed costs.
 
-    Fixed costs are the time outside of events; with few rows, also the time in compiled calls. Without a GPU, the time
-    outside of events may be computation, so the rule then requires few rows.
+    Fixed costs are the time outside of recorded events; with few rows, also the time in compiled calls. Without a GPU,
+    the time outside of events may be computation, so the rule then requires few rows.
     """
     # If `settings`, `tiny_ops` or `eager` reports the operations of the loop, that rule explains the same time.
     if not view.step_seconds or any(view.sites_for(rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager")):
@@ -63,7 +63,7 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
 
 
 def _fitted_code(view: CaptureView, rows: int) -> str:
-    """Return code that changes the batch size of the script; empty if none fits."""
+    """Return an edit, as text, that changes the batch size; empty without one."""
 
     def make_edits(code: ScriptCode, number: int) -> list[Edit]:
         return change_batch_size(code, rows, GROWTH_FACTOR * rows)
