@@ -11,6 +11,7 @@ from tests.doctor.report import report_samples as samples
 from tests.doctor.rules.rule_captures import WARNINGS
 
 from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.step_history import StepBlock, StepHistory
 from forebay.doctor.report.html import render_card, render_page, save_page
 
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted", "streaming"]
@@ -156,3 +157,18 @@ def test_a_warning_about_steps_without_duration_is_rendered(name):
     assert diagnosis.view.step_seconds == 0
     assert render_page(diagnosis).rstrip().endswith("</html>")
     assert render_card(diagnosis)
+
+
+def lengthened_by_pauses():
+    """Return a diagnosis whose main finding is about pauses; with them, the mean step takes twice the step time."""
+    history = StepHistory(blocks=(StepBlock(100, 2.18, 0.0109, ()),))
+    capture = replace(samples.ordinary().view.capture, history=history)
+    return samples.diagnosis_of(capture, replace(samples.UPLOAD, rule="pauses"))
+
+
+def test_the_bars_for_pauses_show_the_mean_step_as_the_sentence_does():
+    page = render_page(lengthened_by_pauses())
+    assert "a step takes 10.0 to 11.2 ms on average instead of 21.8 ms" in page
+    assert '<span class="label">21.8 ms</span>' in page
+    assert '<span class="label">10.0 to 11.2 ms <b>' in page
+    assert "10.0 to 11.2 ms of 21.8 ms" in page

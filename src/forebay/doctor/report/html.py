@@ -21,7 +21,7 @@ from forebay.doctor.analyse.host_lines import run_lines
 from forebay.doctor.analyse.memory import memory_usage
 from forebay.doctor.analyse.phases import parts_of_step
 from forebay.doctor.analyse.step_lines import step_lines
-from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.diagnosis.diagnose import Diagnosis, run_factor
 from forebay.doctor.model.formatting import (
     format_count,
     format_percent,
@@ -107,10 +107,11 @@ class StepPart:
 
 @dataclass(frozen=True, slots=True)
 class CureOutcome:
-    """A cure, and how long a step takes with it."""
+    """A cure, and how long a step takes without it and with it."""
 
     cure: Cure
     speedup: str
+    present_step: float  # seconds; the mean of the run for RUN_RULES
     step_time: str
     min_share: float  # shortest predicted step, as a share of the present step time
     max_share: float  # longest predicted step, as a share of the present step time
@@ -151,16 +152,19 @@ def _make_step_parts(parts: dict[str, float]) -> list[StepPart]:
 
 def _cure_outcomes(diagnosis: Diagnosis, finding: Finding) -> list[CureOutcome]:
     """Return the outcomes of all cures of a finding, largest gain first."""
-    step = diagnosis.view.step_seconds
-    return [
-        CureOutcome(
-            cure,
-            sentences.format_cure_speedup(diagnosis, cure),
-            format_seconds_range(*predicted_step_seconds(cure.low, cure.high, step)),
-            *(value / step if step else 1.0 for value in predicted_step_seconds(cure.low, cure.high, step)),
-        )
-        for cure in finding.cures_by_gain
-    ]
+    return [_cure_outcome(diagnosis, cure, run_factor(diagnosis.view, finding)) for cure in finding.cures_by_gain]
+
+
+def _cure_outcome(diagnosis: Diagnosis, cure: Cure, factor: float) -> CureOutcome:
+    step = diagnosis.view.step_seconds * factor
+    predicted = predicted_step_seconds(cure.low * factor, cure.high * factor, step)
+    return CureOutcome(
+        cure,
+        sentences.format_cure_speedup(diagnosis, cure),
+        step,
+        format_seconds_range(*predicted),
+        *(seconds / step if step else 1.0 for seconds in predicted),
+    )
 
 
 def _to_script_json(values: dict[str, Any]) -> Markup:
