@@ -173,6 +173,7 @@ def test_the_bars_for_pauses_show_the_mean_step_as_the_sentence_does():
     assert '<span class="label">10.0 to 11.2 ms <b>' in page
     assert "10.0 to 11.2 ms of 21.8 ms" in page
 
+
 def test_a_card_shows_no_time_and_no_speedup_for_a_warning():
     cure = replace(samples.UPLOAD.best_cure, low=0.0, high=0.0)
     warning = replace(samples.UPLOAD, seconds=0.0, cures=(cure,))
