@@ -21,7 +21,7 @@ class SamplingThread:
     """Calls `sample` between `start` and `stop`, without garbage collection if NEEDS_PAUSE.
 
     `sample` returns the seconds until its next call. If it raises an error, the thread passes the error to
-    `on_failure` and ends.
+    `on_failure` and ends. `on_failure` also gets the error if the thread cannot start.
     """
 
     def __init__(self, sample: Callable[[], float], on_failure: Callable[[Exception], None]) -> None:
@@ -37,7 +37,12 @@ class SamplingThread:
         self._is_running = True
         self._stop_signal.acquire()
         self._end_signal.acquire()
-        _thread.start_new_thread(self._run, (seconds,))
+        try:
+            _thread.start_new_thread(self._run, (seconds,))
+        except RuntimeError as error:  # the process cannot start another thread
+            self._end_signal.release()
+            self.stop()
+            self._on_failure(error)
 
     def stop(self) -> None:
         """End the thread. It is safe to call this twice."""
