@@ -103,7 +103,10 @@ class Feed(FeedReports):
 
     def __len__(self) -> int:
         if self.batches is None:
-            raise TypeError("this feed has no length: its source is a stream, or it repeats without end.")
+            raise TypeError(
+                "this feed has no length: its source is a stream, or it repeats without end. "
+                "Count the batches in the loop."
+            )
         return self.batches
 
     def __iter__(self) -> "Epoch":

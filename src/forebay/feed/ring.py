@@ -228,5 +228,5 @@ class Ring:
 
     def _expect(self, slot: int, state: SlotState) -> int:
         if self._states.get(slot) is not state:
-            raise RingError(f"slot {slot} is {self._states.get(slot)}, not {state}")
+            raise RingError(f"slot {slot} is {self._states.get(slot)}, not {state}. Report this bug of Forebay.")
         return slot

@@ -222,7 +222,10 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             raise TypeError("this pipeline has no length before feed(), because of shard('auto'). Use len(feed).")
         count = self.epoch_batches
         if count is None:
-            raise TypeError("this pipeline has no length: its source is a stream, or it repeats without end.")
+            raise TypeError(
+                "this pipeline has no length: its source is a stream, or it repeats without end. "
+                "Count the batches in the loop."
+            )
         return count
 
     def __repr__(self) -> str:
@@ -245,7 +248,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             name for name in object.__dir__(self) if name in _USER_ATTRIBUTES or callable(getattr(kind, name, None))
         ]
 
-    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
+    if not TYPE_CHECKING:  # hidden from type checkers, which would then report no missing attribute
 
         def __getattr__(self, name: str) -> Any:
             return reject_attribute(self, name, "a pipeline")
