@@ -14,7 +14,7 @@ from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.pipeline import Pipeline
 from forebay.transforms.resized_crop import RandomResizedCrop
 
-if TYPE_CHECKING:  # the module imports Pillow's options only with images
+if TYPE_CHECKING:  # only its name is needed here; at run time, only images need this module
     from forebay.sources.formats.image_options import ImageOptions
 
 __all__ = ["from_images"]
@@ -49,8 +49,8 @@ def from_images(
         size: (height, width). Without it, all images must have the size of the first.
         channels: 1 (gray), 3 (RGB) or 4 (RGBA).
         resize: `"stretch"` ignores the aspect ratio. `"crop"` scales the image to cover `size` and crops at the centre.
-            `fb.random_resized_crop(224)` crops a random box of the image in its full size, in each epoch another one.
-            It needs no `size`.
+            `fb.random_resized_crop(224)` crops a random box of the full image, a different one in each epoch. Leave
+            out `size` then.
         interpolation: How to compute the pixels of a resized image. `"nearest"` copies pixels and makes no new values,
             so it fits masks of class numbers.
         short_side: With `resize="crop"`, scales the shorter side to this length before the crop, such as 256 for a size
@@ -72,7 +72,7 @@ def from_images(
             `stats()["skipped_rows"]` has the number of replaced rows, and the names and errors of the first of them.
         max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped, by default 0.001.
             Fewer than 1,000 received rows count as 1,000.
-        seed: With `resize=fb.random_resized_crop(...)`, another seed gives other boxes. It is 0 by default. The box of
+        seed: With `resize=fb.random_resized_crop(...)`, another seed gives other boxes. The default is 0. The box of
             an image depends only on the seed, the epoch and the image.
 
     Examples:
@@ -128,7 +128,10 @@ def _image_options(size: Any, channels: Any, resize: Any, short_side: Any, inter
 
 
 def _crop_size(crop: RandomResizedCrop, size: Any) -> tuple[int, int]:
-    """Return the size of images that are cropped while they are decoded. Raise SpecError if arguments contradict."""
+    """Return the size of the crops, which is that of all decoded images.
+
+    Raise SpecError if `size` or the fields of the crop contradict this.
+    """
     if size is not None and size != crop.size:
         raise SpecError(f"from_images(size={size!r}) and resize={crop} have different sizes. Leave out size=.")
     if crop.fields not in (None, ("image",)):
