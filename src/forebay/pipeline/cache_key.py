@@ -18,7 +18,7 @@ __all__ = ["CacheKey", "identify_cached"]
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """The key of the transformed rows of a source, and the objects behind it."""
+    """The key of the transformed rows of a source, with the objects that determine it."""
 
     source: AbstractSource
     specs: TransformSpecs

@@ -54,7 +54,7 @@ class PipelineDescription:
     batching: Batching | None = None
     shard_index: int = 0
     shard_count: int = 1
-    passes: int | None = 1  # per epoch; None: endless
+    passes: int | None = 1  # number of passes over all rows in an epoch; None: endless
     batch_limit: int | None = None  # maximum number of batches per epoch
     seed: int = 0
     file_recipe: FileSourceRecipe | None = None  # lets Ray workers on other machines open the files; None without files

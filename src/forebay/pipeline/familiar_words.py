@@ -71,7 +71,8 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
         return function(*args, **arguments)
 
     if receivers:
-        # Python's errors then name the public class, not its base class. `call` keeps the name that pickle needs.
+        # Python's errors then name the public class, not its base class. `call` keeps its own qualified name, by which
+        # pickle finds it.
         function.__qualname__ = f"Pipeline.{name}"
     return call
 
@@ -125,7 +126,7 @@ def refuse_index(kind: str, index: Any) -> NoReturn:
 def refuse_keras(kind: str, caller: Any) -> None:
     """Raise an error if Keras formats a pipeline or a feed as text.
 
-    Keras does so to name an object that `fit` cannot read in an error message. `caller` is the frame that formats.
+    If `fit` cannot read an object, Keras formats it for an error message. `caller` is the frame that formats.
     """
     if caller.f_globals.get("__name__", "").startswith("keras.src.trainers.data_adapters"):
         raise PipelineError(f"Keras cannot read {kind}. Pass pipeline.feed('keras') to fit(), evaluate() or predict().")

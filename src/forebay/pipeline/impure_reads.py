@@ -1,8 +1,8 @@
 """Finds impure reads: what makes the result of a function differ between calls.
 
 Impure reads are those of global random numbers, the clock, the environment of the process, and files. The search looks
-for names such as `np.random.rand` in the bytecode of a function. It does not look into the functions of installed
-packages that the function calls.
+for names such as `np.random.rand` in the bytecode of a function. It does not look into objects,
+or into functions of installed packages that the function calls.
 """
 
 import dis

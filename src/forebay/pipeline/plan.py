@@ -17,7 +17,7 @@ from forebay.transforms.workers.ray_cluster import ClusterShare
 
 __all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput"]
 
-LENT_SLOTS = 2  # slots of the consumer: the group that it reads, and the previous one until it drops the last batch
+LENT_SLOTS = 2  # slots that the consumer uses: that of its group, and the previous one until its last batch is dropped
 # Row numbers that the feed computes in one call. During the call, the training loop may wait for the GIL. So a larger
 # number interrupts the loop less often, but needs more memory.
 INDEX_ROWS = 1 << 18

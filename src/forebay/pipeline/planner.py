@@ -232,7 +232,8 @@ def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
 def _process_count(plan_input: PlanInput, cores: int) -> int:
     """Return the number of worker processes; 0 if no map runs in processes.
 
-    This is the smallest `workers` of all maps with where="process". A map without `workers` counts with one per core.
+    This is the smallest `workers` of all maps with where="process". Without `workers`, a map counts as one with
+    a process for each core.
     """
     process_maps = [
         transform for transform in plan_input.transforms if isinstance(transform, Map) and transform.where == "process"

@@ -78,9 +78,9 @@ def find_lengths(pipeline: P, order: Order, lengths: Any) -> tuple[Array, P]:
 def read_lengths(pipeline: P, order: Order, leaves: Sequence[int], call: str) -> tuple[list[Array], P]:
     """Return the row lengths of each leaf by position of an order, and the pipeline.
 
-    The length of a row is its first length. Ask the source. If it does not know the lengths of all these leaves, look
-    in the folder of `index()`, and read all rows once if they are not there. If the pipeline has such a folder, the
-    returned pipeline has a decision that says what happened.
+    The length of a row is that of its first dimension. Ask the source. If it does not know the lengths of all these
+    leaves, look in the folder of `index()`. If they are not there, read all rows once. If the pipeline has such a
+    folder, the returned pipeline has a decision that says what happened.
     """
     stored = [_stored_lengths(pipeline, leaf) for leaf in leaves]
     known = [lengths for lengths in stored if lengths is not None]

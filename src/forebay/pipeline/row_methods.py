@@ -51,8 +51,8 @@ class RowMethods(ChoiceMethods):
         Args:
             seed: Another seed gives another order.
             block: None is an exact shuffle: any row can appear at any position. `"auto"` is exact too, unless the
-                source proposes blocks. Chunked files and stored objects that do not fit in memory do so. A number such
-                as 4096 is the number of rows of a block.
+                source proposes blocks, which is so for chunked files and stored objects that do not fit in memory. A
+                number such as 4096 is the number of rows of a block.
             mix: The number of open blocks of a block shuffle. By default, as many blocks are open as fit in 32 MiB, but
                 at least 16 and at most 1024.
             window: Instead of `mix`, the total size of all open blocks, such as `"64MB"`. For a stream, you must pass

@@ -133,7 +133,7 @@ def _find_argument(steps: Sequence[CodeStep], start: int, call: int, number: int
     for index in range(start, call):
         depth += steps[index].effect
         last_index[depth] = index
-    end = depth - (steps[call].name == "CALL_KW")  # depth after the last argument
+    end = depth - (steps[call].name == "CALL_KW")  # stack depth after the last argument
     first, last = last_index.get(end + number), last_index.get(end + number + 1)
     return (0, 0) if first is None or last is None else (first + 1, last + 1)
 

@@ -30,7 +30,7 @@ MIN_DMA_CORES = 2  # one DMA takes 0.9 us of CPU time; on a single core this wou
 PULL_THREADS = 2  # worker threads; while the device sorts the rows for one, it can pull the rows for the other
 MAX_GROUP_BATCHES = 320  # the same limit as on the host, because the feed hands off all batches of a group at once
 
-PULL_GROUP_NBYTES = 128 << 20  # bytes of a group, whose rows a kernel sorts by address; more is hardly faster
+PULL_GROUP_NBYTES = 128 << 20  # bytes of a group, whose rows a kernel sorts by address; larger groups are hardly faster
 PULL_SLOTS = 6  # slots being filled or ready; if the host pauses, the consumer can use all of them before it waits
 MIN_SLOTS = 3  # slots of one batch that must fit in device memory; otherwise `choose_transport` raises BudgetError
 MIN_GROUPS = 8  # groups per pass; with fewer, transfers do not overlap with the work of the consumer
@@ -55,7 +55,7 @@ ROW_NUMBER_NBYTES = 12  # bytes per row of a slot: the row number (8) and its po
 # Bytes per slot for padding, the counters of the kernel that sorts rows, and the program that computes row numbers.
 SLOT_OVERHEAD_NBYTES = 30 << 10
 MAX_ORDER_SHARE = 0.125  # of the device memory or its budget, for the tables of an order
-EXTENT_NBYTES = 24  # bytes of one entry in an extent table
+EXTENT_NBYTES = 24  # bytes of one memory extent in the table that the kernels read
 
 
 class PullSpeeds(Protocol):
@@ -280,7 +280,10 @@ def _resident_rows(device: DeviceInput, row_nbytes: int, *, slots_nbytes: int) -
         return device.rows, f"uploaded once during the first epoch: {facts}"
     rows = max(0, limit - device.overlap_nbytes) // max(1, row_nbytes)
     if rows < device.rows * MIN_RESIDENT_SHARE:
-        return 0, f"less than {MIN_RESIDENT_SHARE:.0%} of the rows fit; the device reads all from host memory: {facts}"
+        return (
+            0,
+            f"less than {MIN_RESIDENT_SHARE:.0%} of the rows fit; the device reads all rows from host memory: {facts}",
+        )
     return rows, f"{rows / device.rows:.0%} of the rows stay on the device; it pulls the others from the host: {facts}"
 
 

@@ -171,7 +171,7 @@ def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None
 
 
 def validate_epoch(epoch: Any) -> int:
-    """Return the number of an epoch, or raise PipelineError."""
+    """Return `epoch` as an int. Raise PipelineError if it is no number of an epoch."""
     try:
         number = operator.index(epoch)
     except TypeError:
