@@ -15,7 +15,7 @@ __all__ = ["DeviceLedger", "active_profiler", "has_loaded_cuda"]
 
 
 class DeviceLedger:
-    """Records the GPU from `start` to `stop`. The last recording counts.
+    """Records the GPU from `start` to `stop`. The last recording counts, also if it fails.
 
     An error becomes a note in the report, because it must not reach the script.
     """
@@ -23,10 +23,11 @@ class DeviceLedger:
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
         self._recorder: CuptiRecorder | None = None
-        self.recorded: DeviceRecords | None = None  # set by `stop`
+        self.recorded: DeviceRecords | None = None  # set by `stop`; None if the last recording failed
 
     def start(self) -> bool:
         """Start recording; return whether this succeeded. Without CUDA, add no note."""
+        self.recorded = None  # the steps of an earlier recording are no longer the recorded steps
         if not has_loaded_cuda():
             return False
         other_profiler = active_profiler()
