@@ -67,7 +67,7 @@ class Session:
         self.ledger = Ledger(on_site=self._on_site)
         self._patches = Patches(self.ledger)
         self._imports = PostImportActions({name: partial(self._install, name) for name in HOOKS})
-        self._device = DeviceLedger(self.ledger.notes)
+        self._device = DeviceLedger(self.ledger.note)
         self._arithmetic = ArithmeticRecorder(partial(self.ledger.note_failure, "the arithmetic of a step"))
         self._memory_sampler = MemorySampler()
         self._gpu_sampler = GpuSampler()

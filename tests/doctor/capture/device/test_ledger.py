@@ -22,7 +22,7 @@ def recorder(monkeypatch):
 
 def test_a_recording_that_fails_leaves_no_earlier_records(recorder):
     recorder.stop.side_effect = [EARLY_RECORDS, DeviceError("the device is lost")]
-    device_ledger = DeviceLedger([])
+    device_ledger = DeviceLedger(Mock())
     device_ledger.start()
     device_ledger.stop()
     assert device_ledger.recorded is EARLY_RECORDS
@@ -34,7 +34,7 @@ def test_a_recording_that_fails_leaves_no_earlier_records(recorder):
 def test_a_recording_that_cannot_start_leaves_no_earlier_records(recorder):
     recorder.stop.side_effect = [EARLY_RECORDS]
     recorder.start.side_effect = [None, DeviceError("CUPTI is in use")]
-    device_ledger = DeviceLedger([])
+    device_ledger = DeviceLedger(Mock())
     device_ledger.start()
     device_ledger.stop()
     assert not device_ledger.start()

@@ -7,6 +7,7 @@ import pytest
 
 from forebay.doctor.capture.device import ledger
 from forebay.doctor.capture.device.ledger import DeviceLedger, active_profiler
+from forebay.doctor.capture.ledger import Ledger
 
 MODULES = ("torch.autograd.profiler", "tensorflow.python.profiler.profiler_v2", "jax._src.profiler")
 
@@ -52,9 +53,13 @@ def test_a_tool_that_started_the_program_is_found(monkeypatch, setting, name):
     assert active_profiler() == name
 
 
-def test_another_profiler_is_left_alone_and_noted(monkeypatch):
+def test_another_profiler_is_left_alone_and_noted_once(monkeypatch):
     monkeypatch.setattr(ledger, "has_loaded_cuda", lambda: True)
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
-    notes = []
-    assert not DeviceLedger(notes).start()
-    assert notes == ["GPU activity is not recorded: Nsight Systems uses CUPTI, which serves one profiler at a time."]
+    host_ledger = Ledger()
+    device_ledger = DeviceLedger(host_ledger.note)
+    assert not device_ledger.start()
+    assert not device_ledger.start()  # `early tracing` and `tracing` both start the recording
+    assert host_ledger.notes == [
+        "GPU activity is not recorded: Nsight Systems uses CUPTI, which serves one profiler at a time."
+    ]

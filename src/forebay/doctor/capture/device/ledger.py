@@ -20,8 +20,12 @@ class DeviceLedger:
     An error becomes a note in the report, because it must not reach the script.
     """
 
-    def __init__(self, notes: list[str]) -> None:
-        self._notes = notes
+    def __init__(self, note: Callable[[str], None]) -> None:
+        """`note` adds a note to the report, unless the note exists.
+
+        `start` may fail twice for the same reason.
+        """
+        self._note = note
         self._recorder: CuptiRecorder | None = None
         self.recorded: DeviceRecords | None = None  # set by `stop`; None if the last recording failed
 
@@ -32,7 +36,7 @@ class DeviceLedger:
             return False
         other_profiler = active_profiler()
         if other_profiler is not None:
-            self._notes.append(
+            self._note(
                 f"GPU activity is not recorded: {other_profiler} uses CUPTI, which serves one profiler at a time."
             )
             return False
@@ -40,7 +44,7 @@ class DeviceLedger:
             recorder = CuptiRecorder()
             recorder.start()
         except (DeviceError, OSError) as error:
-            self._notes.append(f"GPU activity is not recorded: {error}")
+            self._note(f"GPU activity is not recorded: {error}")
             return False
         self._recorder = recorder
         return True
@@ -53,10 +57,10 @@ class DeviceLedger:
         try:
             self.recorded = recorder.stop()
         except DeviceError as error:
-            self._notes.append(f"The records of GPU activity were lost: {error}")
+            self._note(f"The records of GPU activity were lost: {error}")
             return
         if self.recorded.dropped:
-            self._notes.append(f"{self.recorded.dropped} records of GPU activity were dropped: the buffers were full.")
+            self._note(f"{self.recorded.dropped} records of GPU activity were dropped: the buffers were full.")
 
 
 def has_loaded_cuda() -> bool:
