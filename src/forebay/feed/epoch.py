@@ -104,8 +104,8 @@ class Epoch:
         if progress.is_over:
             raise FeedError(
                 "this iteration has ended: by an error, or by close(), load_state_dict(), set_epoch() or a newer "
-                "iter(feed). Use the newer iterator, or start one. To start it after the last received batch, call "
-                "feed.load_state_dict(feed.state_dict()) before."
+                "iter(feed). Use the newer iterator, or start one. To continue after the last received batch, call "
+                "feed.load_state_dict(feed.state_dict()) first."
             )
         progress.is_unused = False
         requested_at = time.perf_counter()

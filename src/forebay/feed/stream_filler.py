@@ -70,8 +70,8 @@ class _StreamPosition:
             rows_to_skip = self.cursor.position - self.cursor.stream_position
             if rows_to_skip < 0:
                 raise StateError(
-                    f"the state is damaged: its position is {-rows_to_skip} rows before the position of the stream in "
-                    "it. Load another state."
+                    f"the state is damaged: its stream is at position {self.cursor.stream_position}, beyond its own "
+                    f"position {self.cursor.position}. Load another state."
                 )
             self._check_skipped_rows(self.reader.skip(rows_to_skip), rows_to_skip)
             self.cursor = replace(self.cursor, stream=None, stream_position=0)

@@ -77,7 +77,9 @@ class CacheMethods(PipelineDescription):
         if version is not None and not isinstance(version, str):
             raise PipelineError(f"cache(version={version!r}): pass a text, such as version='2'.")
         if version is not None and place.folder is None:
-            raise PipelineError(f"cache(version={version!r}) names files on disk, but this cache is in RAM. Remove it.")
+            raise PipelineError(
+                f"cache(version={version!r}) names files on disk, but this cache is in RAM. Leave out version=."
+            )
         source, order = _check_cacheable(self)
         specs = infer_specs(replace(self, batching=Batching(1, False, None)), self.transforms)
         request = _CacheRequest(source, specs, _used_rows(order, len(source)))

@@ -164,7 +164,7 @@ def _check_equal_rows(pipelines: Sequence[Pipeline], function: str) -> None:
             if spec != other_spec:
                 raise SpecError(
                     f"{function}() needs rows of one shape and dtype, but {name!r} is {spec} in pipeline 1 and "
-                    f"{other_spec} in pipeline {number}. Convert one of them before, for example with "
+                    f"{other_spec} in pipeline {number}. Convert one of them first, for example with "
                     f"array.astype({str(spec.dtype)!r}); cast() works only after {function}()."
                 )
 

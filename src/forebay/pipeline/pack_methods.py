@@ -98,7 +98,8 @@ def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str |
     if structure.kind is not None and not is_flat:
         raise PipelineError(
             f"pack() needs rows that are one array or a dict of arrays, but the first row is a "
-            f"{structure.kind.__name__} with the parts {', '.join(structure.paths)}. Make a flat dict of them."
+            f"{structure.kind.__name__} with the parts {', '.join(structure.paths)}. "
+            "Make a dict of arrays without nested parts."
         )
     names = structure.paths
     if not isinstance(drop, Iterable):

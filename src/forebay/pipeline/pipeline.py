@@ -85,7 +85,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             raise PipelineError(f"shard({index!r}, {count!r}): use shard(index, count), or shard('auto') alone.")
         count, index = check_count(count, "shard(count={})"), check_number(index, "shard(index={})")
         if not 0 <= index < count:
-            raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")
+            raise PipelineError(f"shard({index}, {count}): pass an index from 0 to {count - 1}.")
         return replace(self, shard_index=index, shard_count=count, has_shard=True)
 
     @accept_familiar_arguments
@@ -144,7 +144,9 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             check_transform_options(where, workers)
             return replace(self, transforms=(*self.transforms, function))
         if not callable(function):
-            raise PipelineError(f"map() needs a function, got {function!r}.")
+            raise PipelineError(
+                f"map() needs a function, got {function!r}. Pass one, such as map(lambda row: row * 2)."
+            )
         paths = () if self.transforms else self.structure.paths
         refuse_several_parameters(function, paths, "row" if gets_rows else "batch")
         workers = None if workers is None else check_count(workers, "map(workers={})")

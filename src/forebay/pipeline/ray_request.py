@@ -28,7 +28,7 @@ def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, f
         if error.name != "ray":
             raise
         raise FrameworkError(
-            "map(..., where='ray') needs Ray, which is not installed: pip install 'forebay[ray]'.", name="ray"
+            "map(..., where='ray') needs Ray, which is not installed. Run pip install 'forebay[ray]'.", name="ray"
         ) from error
     requested = min((ray_map.workers for ray_map in ray_maps if ray_map.workers is not None), default=None)
     resources = connect()
