@@ -1,6 +1,7 @@
 """Verification by emulation: which emulation belongs to a finding, how steps are timed, and what is reported."""
 
 import json
+import signal
 import subprocess
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from tests.doctor.rules.rule_captures import FAULTS
 from tests.support.paths import DOCTOR
 from tests.support.run_python import run_python
 
+from forebay.doctor.capture.signal_handlers import SigtermReceived
 from forebay.doctor.diagnosis import subprocess_run
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.emulations import choose_emulation
@@ -154,10 +156,15 @@ class Unkillable:
 
     def __init__(self, *errors):
         self._errors, self.is_killed = [*errors], False
+        self.handlers = []  # of SIGTERM, in each wait
 
     def wait(self, seconds=None):
         if not self.is_killed:
+            self.handlers.append(signal.getsignal(signal.SIGTERM))
             raise self._errors.pop(0)
+
+    def terminate(self):
+        pass
 
     def kill(self):
         self.is_killed = True
@@ -169,11 +176,28 @@ class Unkillable:
         ([KeyboardInterrupt(), KeyboardInterrupt()], "was killed after a second signal"),
         ([subprocess.TimeoutExpired("python", 1.0)], "was killed because it took too long"),
         ([KeyboardInterrupt(), subprocess.TimeoutExpired("python", 1.0)], "was killed because it took too long"),
+        ([SigtermReceived(), SigtermReceived()], "was killed after a second signal"),
+        ([SigtermReceived(), KeyboardInterrupt()], "was killed after a second signal"),
+        ([SigtermReceived(), *[subprocess.TimeoutExpired("python", 1.0)] * 2], "was killed because it took too long"),
     ],
 )
 def test_a_killed_run_says_why(errors, reason):
     process = Unkillable(*errors)
     assert subprocess_run._wait(process, 1.0) == reason
+    assert process.is_killed
+
+
+def test_a_second_sigterm_does_not_end_the_doctor_before_the_script():
+    process = Unkillable(SigtermReceived(), *[subprocess.TimeoutExpired("python", 1.0)] * 2)
+    subprocess_run._wait(process, 1.0)
+    assert len(process.handlers) == 3
+    assert signal.SIG_DFL not in process.handlers
+
+
+def test_a_run_is_killed_after_any_error():
+    process = Unkillable(MemoryError())
+    with pytest.raises(MemoryError):
+        subprocess_run._wait(process, 1.0)
     assert process.is_killed
 
 

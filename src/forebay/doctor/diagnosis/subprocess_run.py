@@ -71,22 +71,25 @@ def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
     terminates the process and waits again. It kills the process after a second Ctrl-C or SIGTERM, or if a wait takes
     longer than `seconds`.
     """
-    reason = "was killed after a second signal"
-    for _ in range(2):
-        try:
-            with raise_on_sigterm():
-                code = process.wait(seconds)
-            return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        except KeyboardInterrupt:
-            continue
-        except SigtermReceived:
-            _terminate(process)
-        except subprocess.TimeoutExpired:
-            reason = "was killed because it took too long"
-            break
-    process.kill()
-    process.wait()
-    return reason
+    is_terminated = False
+    try:
+        for _ in range(2):
+            try:
+                with raise_on_sigterm():
+                    if is_terminated:
+                        _terminate(process)
+                    code = process.wait(seconds)
+                return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            except KeyboardInterrupt:
+                continue
+            except SigtermReceived:
+                is_terminated = True
+            except subprocess.TimeoutExpired:
+                return "was killed because it took too long"
+        return "was killed after a second signal"
+    finally:
+        process.kill()  # does nothing if the process has ended
+        process.wait()
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
