@@ -189,7 +189,7 @@ class SkippedReads:
         if self._emulation.kind is not EmulationKind.DEFER or not self._target.is_calling():
             return run_read()
         key = api, kind_of_data(array)
-        if self._is_due(key):
+        if self._is_due(key, has_value=key in self._results):
             self._results[key] = self._target.bypass(run_read)
         return self._results[key]
 
@@ -199,12 +199,13 @@ class SkippedReads:
             return run_wait()
         return self._target.bypass(run_wait) if self._is_due(api) else default
 
-    def _is_due(self, key: Hashable) -> bool:
+    def _is_due(self, key: Hashable, *, has_value: bool = True) -> bool:
         """Whether this call runs as written: the first call, and every `Emulation.every`-th call.
 
-        Count the call, and count it in `replaced` if it does not run as written.
+        Calls without a last value also run as written: the first call has failed, or another thread runs it now. Count
+        the call, and count it in `replaced` if it does not run as written.
         """
         count = self._calls[key] = self._calls.get(key, 0) + 1
-        is_due = count == 1 or (bool(self._emulation.every) and count % self._emulation.every == 0)
+        is_due = not has_value or count == 1 or (bool(self._emulation.every) and count % self._emulation.every == 0)
         self.replaced += not is_due
         return is_due
