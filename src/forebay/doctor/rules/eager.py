@@ -97,7 +97,7 @@ def _device_operation_seconds(view: CaptureView, sites: Sequence[CallSite]) -> f
 def operations_per_step(site: CallSite, name: str = "count") -> float:
     """Return the operations per step.
 
-    `name` selects the counter: "count" for all operations, "tiny" for the very short ones (see `hooks.op_counter`).
+    `name` selects the counter: "count" for all operations, "tiny" for very short operations (see `hooks.op_counter`).
     """
     return sum(_operation_count(event, name) for event in site.events) / site.steps
 

@@ -143,7 +143,7 @@ def _input_lines(view: CaptureView, site: CallSite | None) -> Iterator[Line | No
 
 
 def list_dtype(site: CallSite | None) -> str | None:
-    """Return the dtype of tensors made from Python lists; None if the site converts arrays."""
+    """Return the dtype of tensors that a call site makes from lists; else None."""
     kinds = {str(kind) for kind in site.values("from_dtype")} if site is not None else set()
     if not kinds & {"list", "tuple", "float", "int", "bool", "dict", "object"} or site is None:
         return None

@@ -211,5 +211,5 @@ _ON_BATCH_CODE = (
 
 
 def _built_object(site: CallSite) -> str:
-    """Return the name of the object that a site builds, such as "Dataset"."""
+    """Return the name of the object that a call site builds, such as "Dataset"."""
     return str(next((name for name in site.values("what") if name), "object"))
