@@ -62,7 +62,7 @@ class DeviceDecoder:
         """Decode the images in several parts, and yield each part.
 
         The host must decode the images whose positions are in no part. Before the caller requests the next part, it
-        must queue all work that reads the current part on `stream`.
+        must queue all work that reads the current part on `stream`. The caller may end the iteration early.
 
         If nvJPEG fails for one image of a call, it fails for all images of the call. This method then decodes the two
         halves of these images in separate calls.
@@ -78,11 +78,13 @@ class DeviceDecoder:
             ends = np.cumsum(nbytes[part])
             self._reserve(int(ends[-1]))
             pointers = self._pointer + ends - nbytes[part]
-            is_decoded = self._nvjpeg.decode(encoded[part], pointers, widths[part] * self._channels, stream.handle)
-            if is_decoded:
-                turns = orientations[part] if self._images.upright else np.ones(len(pointers), np.int64)
-                yield DecodedImages(np.array(positions[part]), pointers, heights[part], widths[part], turns)
-            self._were_read.record(stream)  # after a failure too: nvJPEG may have queued kernels that write
+            try:
+                is_decoded = self._nvjpeg.decode(encoded[part], pointers, widths[part] * self._channels, stream.handle)
+                if is_decoded:
+                    turns = orientations[part] if self._images.upright else np.ones(len(pointers), np.int64)
+                    yield DecodedImages(np.array(positions[part]), pointers, heights[part], widths[part], turns)
+            finally:  # after an error too: nvJPEG or the caller may have queued kernels that use the memory
+                self._were_read.record(stream)
             failures += not is_decoded
             if not is_decoded and len(pointers) > 1:  # nvJPEG does not say which image failed
                 middle, stop = part.start + len(pointers) // 2, part.start + len(pointers)
