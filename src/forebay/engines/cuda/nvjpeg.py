@@ -106,7 +106,8 @@ class Nvjpeg:
             if count != self._batch_size:
                 self._batch_size = 0
                 initialize = functions.nvjpegDecodeBatchedInitialize
-                _check("nvjpegDecodeBatchedInitialize", initialize(self._handle, self._state, count, 1, self._output))
+                if initialize(self._handle, self._state, count, 1, self._output):  # for example, memory is short
+                    return False
                 self._batch_size = count
             decode = functions.nvjpegDecodeBatched
             images_pointer, stream_handle = ctypes.c_void_p(images.ctypes.data), ctypes.c_void_p(stream)

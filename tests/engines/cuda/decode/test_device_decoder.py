@@ -1,9 +1,17 @@
-"""The memory of the device decoder waits for queued kernels, after errors too."""
+"""The device decoder after errors: its memory waits for queued kernels, and the host decodes the rest."""
 
 from collections import namedtuple
 
+import numpy as np
 import pytest
-from tests.engines.cuda.decode.test_image_filler import framework, open_images, save_images
+from tests.engines.cuda.decode.test_image_filler import (
+    SIZES,
+    decode_all,
+    decode_with_pillow,
+    framework,
+    open_images,
+    save_images,
+)
 
 from forebay.core.recorder import Recorder
 from forebay.core.spec import DEVICE_ALIGNMENT, Layout
@@ -13,6 +21,8 @@ from forebay.engines.cuda.engine import CudaEngine
 from forebay.errors import DeviceError
 
 __all__ = ["framework"]
+
+OUT_OF_MEMORY = 5  # NVJPEG_STATUS_ALLOCATOR_FAILURE
 
 
 class SomeRows(namedtuple("SomeRows", ["first", "count"])):
@@ -56,3 +66,11 @@ def test_memory_that_a_queued_kernel_reads_stays_allocated_after_an_error(filler
     filler._engine.drain()
     assert framework.gpu.faults == []
     filler._engine.close_slot(memory)
+
+
+def test_without_memory_for_the_decoder_the_host_decodes(tmp_path, framework):
+    save_images(tmp_path, SIZES)
+    framework.nvjpeg.nvjpegDecodeBatchedInitialize = lambda *arguments: OUT_OF_MEMORY
+    leaves, stats, _ = decode_all(open_images(tmp_path).batch(9), framework)
+    assert stats["decoded_images"]["device"] == 0
+    assert np.array_equal(leaves["image"], decode_with_pillow(tmp_path))
