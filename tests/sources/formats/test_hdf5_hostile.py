@@ -133,6 +133,13 @@ def test_an_impossible_shape_is_refused(tmp_path):
         {"compression": "gzip", "fletcher32": True},
         dict(hdf5plugin.Zstd()),
         dict(hdf5plugin.Blosc(cname="zstd")),
+        {"compression": "lzf"},
+        {"compression": "lzf", "shuffle": True, "fletcher32": True},
+        {"compression": "szip"},
+        dict(hdf5plugin.BZip2()),
+        dict(hdf5plugin.LZ4()),
+        dict(hdf5plugin.Bitshuffle()),
+        dict(hdf5plugin.Bitshuffle(cname="zstd")),
     ],
     ids=str,
 )
@@ -176,7 +183,15 @@ def test_a_bomb_that_is_compressed_twice_is_refused(tmp_path):
         {"compression": "gzip", "fletcher32": True},
         {"compression": "gzip", "shuffle": True, "fletcher32": True},
         {"compression": "gzip", "scaleoffset": True},
+        {"compression": "lzf", "shuffle": True, "fletcher32": True},
+        {"compression": "szip"},
+        {"scaleoffset": True},
         dict(hdf5plugin.Blosc()),
+        dict(hdf5plugin.BZip2()),
+        dict(hdf5plugin.LZ4()),
+        dict(hdf5plugin.Bitshuffle()),
+        dict(hdf5plugin.Bitshuffle(cname="zstd")),
+        dict(hdf5plugin.Bitshuffle(cname="none")),
     ],
     ids=str,
 )
@@ -185,6 +200,27 @@ def test_large_chunks_with_several_filters_are_read(tmp_path, options):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=rows, chunks=(2**17,), **options)
     assert_rows(open_hdf5(tmp_path / "x.h5", max_held_nbytes=2**20), slice(0, 2**18), [rows])
+
+
+def test_parameters_of_a_filter_that_claim_a_larger_chunk_are_refused(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(1000), chunks=(1000,), scaleoffset=True)
+    content = (tmp_path / "x.h5").read_bytes()
+    parameter = np.uint32(1000).tobytes()  # the number of values in a chunk, after two other parameters
+    position = content.index(b"scaleoffset") + content[content.index(b"scaleoffset") :].index(parameter)
+    (tmp_path / "x.h5").write_bytes(content[:position] + np.uint32(2**31).tobytes() + content[position + 4 :])
+    source = open_hdf5(tmp_path / "x.h5")
+    with pytest.raises(SourceError, match=r"decompresses to 17179869184 bytes, and the limit is 81536"):
+        source.gather(slice(0, 4), [np.empty(4, int)])
+
+
+def test_a_filter_without_a_limit_is_refused_unless_the_user_trusts_it(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=ROWS, **hdf5plugin.Blosc2())
+    with pytest.raises(SourceError, match=r"'x' in .*x\.h5 uses the HDF5 filter 32026, .* pass filters=\[32026\]"):
+        open_hdf5(tmp_path / "x.h5")
+    feed = fb.from_files(tmp_path / "x.h5", filters=[32026]).batch(32).feed("numpy")
+    np.testing.assert_array_equal(next(iter(feed))["x"], ROWS)
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}], ids=str)

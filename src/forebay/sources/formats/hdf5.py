@@ -13,6 +13,7 @@ only if the user asks for it. Forebay checks the sizes that the file claims befo
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def open_hdf5(
     members: Sequence[str] | None = None,
     group: str = "/",
     external_files: ExternalFiles = "refuse",
+    filters: Sequence[int] = (),
     max_held_nbytes: int | None = None,
 ) -> ColumnsSource:
     """Open one HDF5 file as a source, without reading its data.
@@ -65,6 +67,10 @@ def open_hdf5(
     a dataset is refused, because a file from an untrusted source could name any file of this machine. Pass
     `external_files="read"` if you trust the file.
 
+    The file names the filters that decompress its chunks. Forebay limits the memory of gzip, LZF, SZIP, bzip2, Blosc,
+    LZ4, Bitshuffle and Zstandard. Datasets with another filter are refused. Pass `filters=[number]` with the number of
+    the filter if you trust the file.
+
     A chunk is decompressed when its rows are first needed. Up to `max_held_nbytes` of decompressed chunks stay in
     memory (1 GiB for None). The cache always has room for 4 chunks of each dataset. A file is refused if these chunks
     need more memory than the limit, which `HeldBudget.of` computes. For None, the limit is half of the memory of this
@@ -73,7 +79,8 @@ def open_hdf5(
     reads_other_files = reads_external_files(external_files)
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     with open_h5_file(mapped_file.path) as h5_file:
-        opener = _ColumnOpener(mapped_file, h5_file, ChunkBudget(budget), reads_other_files=reads_other_files)
+        trusted = _Trusted(reads_other_files, frozenset(filters))
+        opener = _ColumnOpener(mapped_file, h5_file, ChunkBudget(budget), trusted)
         datasets = find_datasets(mapped_file.path, h5_file, group, follow_external_links=reads_other_files)
         names = select_members(mapped_file.path, "dataset", list(datasets), members=members, spec=spec)
         columns = [opener.open_column(name, datasets[name]) for name in names]
@@ -118,12 +125,20 @@ def find_datasets(path: Path, h5_file: Any, group: str, *, follow_external_links
     return datasets
 
 
+@dataclass(frozen=True, slots=True)
+class _Trusted:
+    """What the user allows a file to use."""
+
+    other_files: bool
+    filters: frozenset[int]  # numbers of filters whose memory Forebay does not limit
+
+
 class _ColumnOpener:
     """Opens the datasets of one file as columns."""
 
-    def __init__(self, mapped_file: MappedFile, h5_file: Any, budget: ChunkBudget, *, reads_other_files: bool) -> None:
+    def __init__(self, mapped_file: MappedFile, h5_file: Any, budget: ChunkBudget, trusted: _Trusted) -> None:
         self._mapped_file, self._h5_file, self._budget = mapped_file, h5_file, budget
-        self._path, self._reads_other_files = mapped_file.path, reads_other_files
+        self._path, self._trusted = mapped_file.path, trusted
 
     def open_column(self, name: str, dataset: Any) -> ColumnProtocol:
         self._validate_dataset(name, dataset)
@@ -140,7 +155,7 @@ class _ColumnOpener:
 
     def _validate_dataset(self, name: str, dataset: Any) -> None:
         storage = find_external_storage(dataset)  # first, because `shape` opens the files of a virtual dataset
-        if storage and not self._reads_other_files:
+        if storage and not self._trusted.other_files:
             raise external_file_error(f"{name!r} in {self._path} is {storage}")
         if not dataset.shape:
             raise SourceError(
@@ -170,14 +185,20 @@ class _ColumnOpener:
 
         h5py supports all filters, including plug-ins.
         """
+        limits = FilterLimits(dataset, self._budget.max_nbytes, self._trusted.filters)
+        if limits.unlimited:
+            raise SourceError(
+                f"{name!r} in {self._path} uses the HDF5 filter {limits.unlimited[0]}, which could need any amount of "
+                f"memory. If you trust the file, pass filters={limits.unlimited}. Otherwise write it with another "
+                "filter, such as Zstandard."
+            )
         chunk_rows = dataset.chunks[0] if dataset.chunks else max(1, _H5PY_READ_NBYTES // max(1, spec.nbytes))
         boundaries, path = self._boundaries(name, dataset, chunk_rows), self._path
-        validate_chunks = FilterLimits(dataset, self._budget.max_nbytes).validate
 
         def decompress(chunk: int, target: Array) -> None:
             first = int(boundaries[chunk])
             try:
-                validate_chunks(first)
+                limits.validate(first)
                 dataset.read_direct(target, np.s_[first : first + len(target)])
             except Exception as error:
                 raise SourceError(

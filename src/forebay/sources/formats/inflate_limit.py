@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["Decompressor", "declared_nbytes", "decompress_limited", "find_decompressor"]
+__all__ = ["Decompressor", "NewDecompressor", "declared_nbytes", "decompress_limited", "find_decompressor"]
 
 _MAX_DICTIONARY_NBYTES = 512 * 2**20  # bytes; the highest preset of lzma uses 64 MiB
 _GZIP = 16 + zlib.MAX_WBITS  # window bits for data with a gzip header
