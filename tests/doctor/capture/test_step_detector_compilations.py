@@ -87,3 +87,16 @@ def test_nested_compilations_are_excluded_once():
     detector.on_compilation(2 * SECOND, 4 * SECOND)
     assert not any(detector.on_site(RUN, number, 5 * SECOND + number * SECOND // 100) for number in range(2, 80))
     assert detector.paused_until == 8 * SECOND
+
+
+def test_early_tracing_waits_for_a_warm_up_that_a_compilation_restarted():
+    """Events before the compilation must not make the short steps after it look long."""
+    millisecond = SECOND // 1000
+    detector = StepDetector(can_trace=lambda: True)
+    for number in (1, 2, 3):
+        detector.on_site(OPS, number, number * 60 * millisecond)
+    detector.on_site(COMPILE, 1, 190 * millisecond)
+    for number in range(4, 23):
+        assert not detector.on_site(OPS, number, (200 + number) * millisecond)
+    assert detector.on_site(OPS, 23, 223 * millisecond)
+    assert detector.phase == "early tracing"

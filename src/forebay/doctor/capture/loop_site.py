@@ -35,6 +35,7 @@ class LoopSite:
     last: int = 0  # time of the latest reported event
     count: int = 0  # events until the latest report
     count_at_start: int = 0  # events before the warm-up
+    warm_since: int = 0  # time of the first event of the warm-up, which may have restarted
     warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
     warm_count: int = 0  # events until `warm_at`
     sample_until: int = 0  # the sample ends at this time, even with fewer than `StepDetector.steps` events
@@ -55,10 +56,11 @@ class LoopSite:
         return self.count - self.warm_count >= MIN_WINDOW_STEPS
 
     def exclude(self, start: int, end: int) -> None:
-        """Exclude the time from `start` to `end` from the time in which the site recurred.
+        """Exclude the time from `start` to `end` from the times since the first events of the site and its warm-up.
 
         In this time, a compilation delayed the events of the site.
         """
+        self.warm_since += max(0, end - max(start, self.warm_since))
         excluded = end - max(start, self.first)
         if excluded > 0:
             self.first += excluded
@@ -66,8 +68,8 @@ class LoopSite:
             self.sample_until += excluded if self.sample_until else 0
 
     def takes_long(self, events: int, seconds: float, now: int) -> bool:
-        """Whether the warm-up has `events` events, and the first event is `seconds` old."""
-        return self.count - self.count_at_start >= events and now - self.first >= seconds * 1e9
+        """Whether the warm-up has `events` events, and its first event is `seconds` old."""
+        return self.count - self.count_at_start >= events and now - self.warm_since >= seconds * 1e9
 
 
 def make_loop_site(kind: str, now: int, *, wait_seconds: float) -> LoopSite | None:

@@ -217,7 +217,7 @@ class StepDetector:
             return False
         loop_site.count, loop_site.last = count, now
         if not loop_site.warm_at:
-            loop_site.count_at_start = count - 1
+            loop_site.count_at_start, loop_site.warm_since = count - 1, now
         if now < self.paused_until:
             self._resume_for(loop_site, now)
             return False
@@ -226,7 +226,7 @@ class StepDetector:
         if self._is_slow(loop_site, now) and self._begin_early_tracing(site, loop_site, now):
             self.start = loop_site.second
             return True
-        has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # if steps take seconds
+        has_warmed_up = event_count > 2 and now - loop_site.warm_since > self.seconds * 1e9  # if steps take seconds
         if event_count <= max(1, self.warm_up) and not has_warmed_up:
             loop_site.warm_at, loop_site.sample_until = now, now + int(self.seconds * 1e9)
             loop_site.warm_count = count
