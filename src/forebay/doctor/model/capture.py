@@ -17,6 +17,7 @@ from forebay.errors import CaptureError
 __all__ = ["CAPTURE_VERSION", "STILL_RUNNING", "Capture", "Window"]
 
 CAPTURE_VERSION = 1  # of the file format
+_HINT = "Pass a file that `forebay doctor --capture` wrote."
 STILL_RUNNING = "still running"  # `Capture.ended` of a capture that was made before the script ended
 
 
@@ -79,10 +80,10 @@ class Capture:
             if version == CAPTURE_VERSION:
                 check_capture(document)
                 return cls._from_json(document)
-        except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
-            raise CaptureError(
-                f"{path} is not a capture: {error}. Pass a file that `forebay doctor --capture` wrote."
-            ) from error
+        except OSError as error:
+            raise CaptureError(f"cannot read {path}: {error.strerror or error}. {_HINT}") from error
+        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            raise CaptureError(f"{path} is not a capture: {error}. {_HINT}") from error
         raise CaptureError(
             f"{path} is a capture of version {str(version)[:40]}, but this Forebay reads version {CAPTURE_VERSION}. "
             "Read it with the version of Forebay that wrote it."
