@@ -97,7 +97,7 @@ def test_sizes_are_checked(size):
 @pytest.mark.parametrize("limits", [(1, 0.5), (0, 1), (-1, 1), (0.1,), 0.5, "ab", (0.1, float("inf")), None])
 @pytest.mark.parametrize("name", ["scale", "ratio"])
 def test_scale_and_ratio_are_checked(name, limits):
-    with pytest.raises(PipelineError, match=rf"random_resized_crop\({name}=.*the smaller one first"):
+    with pytest.raises(PipelineError, match=rf"random_resized_crop\({name}=.*with the smaller number first"):
         fb.random_resized_crop(8, **{name: limits})
 
 

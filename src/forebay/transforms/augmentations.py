@@ -21,15 +21,7 @@ from forebay.transforms.random_keys import draw_uniform
 if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
 
-__all__ = [
-    "Augmentation",
-    "Flip",
-    "Normalize",
-    "draws_by_row",
-    "field_names",
-    "flip",
-    "normalize",
-]
+__all__ = ["Augmentation", "Flip", "Normalize", "draws_by_row", "field_names", "flip", "normalize"]
 
 CHANNELS = (1, 3, 4)
 _CHANNELS_FIRST = "If a map moves the channels first, call it after this transform, or permute batches in the loop."
@@ -40,12 +32,12 @@ FLOAT32 = np.dtype(np.float32)
 
 @dataclass(frozen=True, slots=True)
 class Augmentation(ABC):
-    """A transform of images whose random parameters belong to the row.
+    """A transform of images that draws random parameters for each row.
 
     An image is a row of shape (height, width, channels), or (height, width) in a field that the user names.
     """
 
-    fields: tuple[str, ...] | None  # None: all fields with images
+    fields: tuple[str, ...] | None  # names of the fields to transform; None for all fields with images
     seed: int = 0
     where: str = "either"
     # Number of the transforms before `cache()`. It is added to the index of this transform, which seeds the random
@@ -59,24 +51,27 @@ class Augmentation(ABC):
 
     @property
     def buffer_nbytes(self) -> int:
-        """Bytes of buffers on the host for each value of one image. A thread has the buffers of one image at a time."""
+        """Bytes of buffers that a host thread needs for each value of one image."""
         return 0
 
     @property
     def changes_with_size(self) -> bool:
-        """Whether additional pixels at the edge of an image, such as padding, change the result of other pixels."""
+        """Whether padding at the edge of an image changes the results of its other pixels."""
         return True
 
     @abstractmethod
     def parameters(self, uniform: Array, shape: Sequence[int]) -> Array | None:
-        """Return the parameters of each row for images of a shape, as 32-bit numbers; None if there are none."""
+        """Return the parameters of each row as 32-bit numbers, or None without parameters.
+
+        `uniform` has `uniform_count` random numbers in [0, 1) for each row. `shape` is that of an image.
+        """
 
     @abstractmethod
     def pixels(self, ops: ArrayOps, images: Any, parameters: Any) -> Any:
         """Return the transformed images. Images have the axes row, height, width and channel."""
 
     def host_pixels(self, images: Array, parameters: Any) -> Array:
-        """Return the same as `pixels`, on the host. Subclasses may override this with a faster implementation."""
+        """Compute `pixels` on the host. A subclass may override this by a faster method."""
         transformed: Array = self.pixels(NUMPY_OPS, images, parameters)
         return transformed
 
@@ -85,7 +80,7 @@ class Augmentation(ABC):
         return
 
     def seeded(self, seed: int, cached_before: int) -> Self:
-        """Return the augmentation with the values that determine its random numbers."""
+        """Return a copy with the values that seed its random numbers."""
         return replace(self, seed=seed, cached_before=cached_before)
 
     def apply(self, leaves: list[Any], structure: Structure, context: BatchContext) -> tuple[list[Any], Structure]:
@@ -122,9 +117,10 @@ class Augmentation(ABC):
         return images[..., 0] if is_gray else images
 
     def chosen_fields(self, rows: Sequence[tuple[Sequence[int], str]], structure: Structure) -> list[bool]:
-        """Return for each leaf whether the augmentation transforms it. `rows` has the shape and dtype of a row.
+        """Return for each leaf whether the augmentation transforms it.
 
-        Raise SpecError if there is no such leaf, or if it has no images.
+        `rows` has shape and dtype of each leaf of a row. Raise SpecError if there are no images to transform, or if a
+        named field has no images.
         """
         if self.fields is None:
             chosen = [dtype in IMAGE_DTYPES and len(shape) == 3 and shape[2] in CHANNELS for shape, dtype in rows]
@@ -166,7 +162,7 @@ class Augmentation(ABC):
         if dtype not in IMAGE_DTYPES:
             raise SpecError(
                 f"{self} needs images of dtype {', '.join(IMAGE_DTYPES)}, but {name!r} is {dtype}. Convert it with "
-                "fb.cast before."
+                "fb.cast before this transform."
             )
 
 
@@ -205,10 +201,10 @@ class Flip(Augmentation):
 
 @dataclass(frozen=True, slots=True)
 class Normalize(Augmentation):
-    """Computes (x / 255 - mean) / std for uint8, and (x - mean) / std for other dtypes."""
+    """Computes (x - mean) / std, for uint8 with x / 255 instead of x."""
 
-    mean: tuple[float, ...] = (0.0,)  # of each channel, or one for all
-    std: tuple[float, ...] = (1.0,)
+    mean: tuple[float, ...] = (0.0,)  # one value for each channel, or one value for all channels
+    std: tuple[float, ...] = (1.0,)  # the same
     dtype: np.dtype[Any] = FLOAT32
 
     @property
@@ -216,7 +212,7 @@ class Normalize(Augmentation):
         return False
 
     def parameters(self, uniform: Array, shape: Sequence[int]) -> None:
-        """Return None: the mean and std are the same for all rows."""
+        """Return None, because mean and std are the same for all rows."""
         return
 
     def pixels(self, ops: ArrayOps, images: Any, parameters: Any) -> Any:
@@ -227,7 +223,7 @@ class Normalize(Augmentation):
     def host_pixels(self, images: Array, parameters: Any) -> Array:
         rows, height, width, channels = images.shape
         factor, offset = self._factor_and_offset(str(images.dtype), channels)
-        # NumPy is several times faster if the last axis is long.
+        # Join width and channels to one axis, because NumPy is several times faster if the last axis is long.
         lines = images.reshape(rows * height, width * channels)
         scaled = np.multiply(lines, np.tile(factor, width), dtype=np.float32, casting="unsafe")
         scaled += np.tile(offset, width)
@@ -240,10 +236,10 @@ class Normalize(Augmentation):
             if len(values) not in (1, channels):
                 raise SpecError(
                     f"normalize({option}=...) has {len(values)} values, but {name!r} has {channels} channels. Pass one "
-                    "value for each channel, or one for all."
+                    "value for each channel, or one value for all channels."
                 )
         if np.dtype(dtype).kind not in "iuf":
-            raise SpecError(f"normalize needs numbers, but {name!r} is {dtype}. Convert it with fb.cast before.")
+            raise SpecError(f"normalize needs numbers, but {name!r} is {dtype}. Convert it with fb.cast before it.")
         if dtype == "uint8" and max(*self.mean, *self.std) > 1:
             parts = [(values, 255 if max(values) > 1 else 1) for values in (self.mean, self.std)]
             mean, std = (", ".join(f"{value / scale:.3g}" for value in values) for values, scale in parts)
@@ -296,7 +292,9 @@ def normalize(
     dtype: "DTypeLike" = "float32",
     fields: str | Sequence[str] | None = None,
 ) -> Normalize:
-    """Return a transform that computes (x / 255 - mean) / std for uint8, and (x - mean) / std for other dtypes.
+    """Return a transform that subtracts a mean and divides by a standard deviation.
+
+    It computes (x / 255 - mean) / std for uint8, and (x - mean) / std for all other dtypes.
 
     Args:
         mean: One value for each channel, or one value for all. For uint8, values are at most 1.
@@ -324,14 +322,14 @@ def normalize(
 
 
 def draws_by_row(transform: Transform) -> bool:
-    """Return whether a transform draws random numbers that belong to the row."""
+    """Return whether a transform draws random numbers for each row."""
     if isinstance(transform, Augmentation):
         return transform.uniform_count > 0
     return isinstance(transform, Map) and transform.draws_by_row
 
 
 def field_names(fields: Any, function: str) -> tuple[str, ...] | None:
-    """Return the argument `fields` of an augmentation as a tuple. Raise PipelineError if it has no names."""
+    """Return the argument `fields` as a tuple, or raise PipelineError if it has no names."""
     if fields is None:
         return None
     names = (fields,) if isinstance(fields, str) else tuple(fields) if isinstance(fields, Sequence) else ()
@@ -346,5 +344,5 @@ def _as_floats(values: Any, name: str) -> tuple[float, ...]:
     except (TypeError, ValueError):
         floats = ()
     if not floats or not all(map(np.isfinite, floats)):
-        raise PipelineError(f"normalize({name}={values!r}): pass one number for each channel, or one for all.")
+        raise PipelineError(f"normalize({name}={values!r}): pass one number for each channel, or one for all channels.")
     return floats

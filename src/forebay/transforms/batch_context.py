@@ -1,4 +1,4 @@
-"""`BatchContext`: what a map knows about its batch, and where it reports rows that it skipped."""
+"""`BatchContext`: the position of a batch, which seeds random numbers, and its skipped rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ __all__ = ["BatchContext", "collect_skipped"]
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a map knows about its batch. These numbers seed the random generators of the batch and of its rows."""
+    """The position and row ids of a batch, which seed random numbers; its skipped rows."""
 
     epoch: int
     passes: int  # complete passes in this epoch
     position: int  # of the first row, in the order of all shards
-    # One number per row, which differs from that of every other row of the pass: the row number in the source. For a
-    # stream, and if a row may occur several times, it is the position in the order of all shards.
+    # One number per row, which no other row of the pass has: the row number in the source. For a stream, or if a row
+    # may occur several times, it is the position in the order of all shards.
     row_ids: Rows
     transform: int = 0  # index of the transform in the pipeline
     skipped: list[SkippedRow] = field(default_factory=list)  # maps append the rows for which they failed
@@ -28,7 +28,7 @@ class BatchContext:
         return cls(0, 0, 0, slice(0, rows))
 
     def for_transform(self, index: int) -> "BatchContext":
-        """Return the context of the transform with this index, with the same list of skipped rows."""
+        """Return the context for the transform with this index. Both share `skipped`."""
         if index == self.transform:
             return self
         return BatchContext(self.epoch, self.passes, self.position, self.row_ids, index, self.skipped)
@@ -40,5 +40,8 @@ class BatchContext:
 
 
 def collect_skipped(contexts: Sequence[BatchContext], batch_rows: int) -> list[SkippedRow]:
-    """Return the skipped rows of consecutive batches. Their `row` counts from the first row of the first batch."""
+    """Return the skipped rows of consecutive batches.
+
+    Their `row` is counted from the first row of the first batch.
+    """
     return [row.shifted(batch * batch_rows) for batch, context in enumerate(contexts) for row in context.skipped]

@@ -20,7 +20,7 @@ class CenterCrop(Augmentation):
     size: tuple[int, int] = (1, 1)  # height and width of the result
 
     def parameters(self, uniform: Array, shape: Sequence[int]) -> None:
-        """Return None: the box is the same for all rows."""
+        """Return None, because the box is the same for all rows."""
         return
 
     def pixels(self, ops: ArrayOps, images: Any, parameters: Any) -> Any:
@@ -46,8 +46,8 @@ class CenterCrop(Augmentation):
 def center_crop(size: int | tuple[int, int], *, fields: str | Sequence[str] | None = None) -> CenterCrop:
     """Return a transform that crops each image to (height, width) at its centre.
 
-    It draws no random numbers and does not resize. If the margins differ by one pixel, the smaller one is at the top
-    and on the left. Masks of class numbers keep their values.
+    It draws no random numbers and does not resize. If two opposite margins differ by one pixel, the smaller margin is
+    at the top or on the left. Masks of class numbers keep their values.
 
     Args:
         size: The side of a square in pixels, or (height, width).

@@ -1,7 +1,7 @@
 """`fb.color_jitter`: changes brightness, contrast, saturation and hue of each image at random.
 
-The formulas are those of torchvision for float images. The four changes come in a random order. A row keeps float32
-numbers between the changes and is rounded once at the end.
+The formulas are those of torchvision for float images. The order of the four changes is random for each row. Forebay
+computes all changes with float32 numbers, and rounds once after the last change.
 """
 
 import math
@@ -21,7 +21,7 @@ __all__ = ["ColorJitter", "color_jitter"]
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 NAMES = ("brightness", "contrast", "saturation", "hue")
 GRAY_WEIGHTS = (0.2989, 0.587, 0.114)  # of red, green and blue, as in torchvision
-CHUNK_VALUES = 1 << 16  # pixel values that the host computes together
+CHUNK_VALUES = 1 << 16  # pixel values that the host computes together; as float32, they fit in the cache of a core
 Range = tuple[float, float]
 
 
@@ -29,7 +29,8 @@ Range = tuple[float, float]
 class ColorJitter(Augmentation):
     """Changes the colors of images at random."""
 
-    ranges: tuple[Range | None, ...] = (None,) * 4  # of each factor, and of the shift of the hue; None: no change
+    # Of the factors of brightness, contrast and saturation, and of the shift of the hue. None means no change.
+    ranges: tuple[Range | None, ...] = (None,) * 4
 
     @property
     def changes(self) -> tuple[int, ...]:
@@ -42,10 +43,10 @@ class ColorJitter(Augmentation):
 
     @property
     def buffer_nbytes(self) -> int:
-        return 12 * 4  # the hue needs most: up to twelve float32 arrays
+        return 12 * 4  # a change of the hue needs the most: up to twelve float32 arrays
 
     def parameters(self, uniform: Array, shape: Sequence[int]) -> Array:
-        """Return the changes of each row in their order, and then their factors, as float32 numbers."""
+        """Return the changes of each row in their random order, then the factor of each."""
         changes = np.asarray(self.changes)
         low, high = np.array([self.ranges[change] for change in self.changes]).T
         factors = low + uniform[:, changes] * (high - low)
@@ -80,7 +81,7 @@ class ColorJitter(Augmentation):
         return out
 
     def _apply_stage(self, values: Array, changes: Array, factors: Array, brightest: float) -> Array:
-        """Apply one change to each row. Rows with the same change are computed together."""
+        """Apply one change to each row. Compute rows with the same change together."""
         for change in self.changes:
             chosen = np.flatnonzero(changes == change)
             if len(chosen) == len(values):
@@ -92,7 +93,9 @@ class ColorJitter(Augmentation):
     def check(self, shape: Sequence[int], dtype: str, name: str) -> None:
         self._refuse_dtype(dtype, name)
         if len(shape) == 3 and shape[2] == 4:
-            raise SpecError(f"color_jitter needs gray or RGB images, but {name!r} has 4 channels. Remove the last one.")
+            raise SpecError(
+                f"color_jitter needs gray or RGB images, but {name!r} has 4 channels. Remove the last channel."
+            )
 
     def _brightest(self, ops: ArrayOps, images: Any) -> float:
         return 255.0 if ops.dtype_name(images) == "uint8" else 1.0
@@ -119,17 +122,17 @@ def _change(values: Array, change: int, factors: Array, brightest: float) -> Arr
 
 
 def _to_gray(values: Any) -> Any:
-    """Return the luma of RGB images, or gray images unchanged, with one channel."""
+    """Return images with one channel: the luma of RGB images, or gray images unchanged."""
     if values.shape[3] == 1:
         return values
     return sum(values[..., channel : channel + 1] * weight for channel, weight in enumerate(GRAY_WEIGHTS))
 
 
 def _shift_hue(ops: ArrayOps, values: Any, shift: Any) -> Any:
-    """Add `shift` (1 is the full circle) to the hue of RGB images in the HSV color space.
+    """Add `shift` to the hue of RGB images, where 1 is a full circle.
 
-    The hue is in sixths of the circle here. A channel of the result is the brightest channel minus a part of the
-    difference between the brightest and the darkest channel.
+    This function computes in the HSV color space, with the hue in sixths of the circle. Each channel of the result is
+    the brightest channel minus a part of the difference between the brightest and the darkest channel.
     """
     red, green, blue = (values[..., channel : channel + 1] for channel in range(3))
     high, low = ops.maximum(ops.maximum(red, green), blue), ops.minimum(ops.minimum(red, green), blue)
@@ -153,10 +156,10 @@ def color_jitter(
     *,
     fields: str | Sequence[str] | None = None,
 ) -> ColorJitter:
-    """Return a transform that changes brightness, contrast, saturation and hue of each image at random.
+    """Return a transform that changes the colors of each image at random.
 
-    The changes come in a random order. Float images have values from 0 to 1. The hue and the saturation of gray images
-    do not change. The random numbers are described at `fb.flip`.
+    It changes brightness, contrast, saturation and hue, in a random order for each image. Float images must have values
+    from 0 to 1. The hue and the saturation of gray images do not change. `fb.flip` describes the random numbers.
 
     Args:
         brightness: `brightness=0.4` draws the factor from 0.6 to 1.4; a pair is the range itself.
@@ -184,7 +187,8 @@ def _factor_range(name: str, value: Any) -> Range | None:
     low, high = _as_pair(value, centre=1.0)
     if not 0 <= low <= high < np.inf:
         raise PipelineError(
-            f"color_jitter({name}={value!r}): pass a number of at least 0, or two of them, the smaller one first."
+            f"color_jitter({name}={value!r}): pass a number of at least 0, or two numbers of at least 0, with the "
+            "smaller number first."
         )
     return None if low == high == 1 else (low, high)
 
@@ -193,8 +197,8 @@ def _hue_range(value: Any) -> Range | None:
     low, high = _as_pair(value, centre=0.0)
     if not -0.5 <= low <= high <= 0.5:
         raise PipelineError(
-            f"color_jitter(hue={value!r}): pass a number from 0 to 0.5, or two numbers from -0.5 to 0.5, the smaller "
-            "one first."
+            f"color_jitter(hue={value!r}): pass a number from 0 to 0.5, or two numbers from -0.5 to 0.5, with the "
+            "smaller number first."
         )
     return None if low == high == 0 else (low, high)
 
@@ -203,7 +207,7 @@ def _as_pair(value: Any, centre: float) -> Range:
     """Return the range of a factor; (nan, nan) if the argument is not valid."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            # For a negative number, `low` is above `high`, which the caller refuses. A factor is never negative.
+            # For a negative number, `low` is above `high`, which the caller refuses. `max` keeps factors at 0 or above.
             return (max(0.0, centre - value) if centre and value >= 0 else centre - value), centre + value
         low, high = map(float, value)
     except (TypeError, ValueError):

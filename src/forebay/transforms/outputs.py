@@ -1,4 +1,4 @@
-"""Checks and copies of the arrays that transforms return."""
+"""`write_leaves`: checks the arrays that transforms return, and copies them to a slot."""
 
 from collections.abc import Sequence
 from typing import Any

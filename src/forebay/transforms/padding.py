@@ -1,4 +1,4 @@
-"""Functions that combine rows of different shapes: padded to the largest shape, or ragged."""
+"""Functions that combine rows of different shapes into padded or ragged arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,11 +39,14 @@ class Unpadded:
 
 
 class RowList(list[Any]):
-    """The rows of one leaf, each with its own shape. They are copies, which a map may change."""
+    """Copies of the rows of one leaf, which may differ in shape.
+
+    A map may change the copies.
+    """
 
     @classmethod
     def of(cls, column: Sequence[Any]) -> "RowList":
-        return cls(np.array(row)[()] for row in column)  # the index makes a NumPy scalar of a single value
+        return cls(np.array(row)[()] for row in column)  # `[()]` makes a NumPy scalar of an array without dimensions
 
     def copy(self) -> "RowList":
         return RowList.of(self)
@@ -54,14 +57,14 @@ class RowList(list[Any]):
 
     @property
     def row_spec(self) -> ArraySpec:
-        """The spec of the rows, all of whose lengths may vary."""
+        """The spec of the rows, in which the length of each dimension may vary."""
         return ArraySpec((None,) * self[0].ndim, self[0].dtype)
 
 
 def apply_to_each_row(
     apply: Callable[[list[Any]], tuple[list[Any], Structure]], leaves: Sequence[RowList]
 ) -> tuple[list[Any], Structure]:
-    """Apply a transform of batches to rows of different shapes, as batches of one row."""
+    """Apply a transform of batches to each row, as a batch of one row."""
     results = [apply([np.asarray(leaf)[None] for leaf in row]) for row in zip(*leaves, strict=True)]
     columns = zip(*([leaf[0] for leaf in output] for output, _ in results), strict=True)
     return [RowList.of(column) for column in columns], results[0][1]
@@ -85,7 +88,10 @@ def pad_rows(
 def fill_values(
     specs: Sequence[ArraySpec], names: Sequence[str], pad: RaggedFields | Mapping[str, Any] | Any
 ) -> list[Any]:
-    """Return the fill value of each leaf, or None. Raise SpecError if a dtype cannot store its value."""
+    """Return the fill value of each leaf; None for a leaf without one.
+
+    Raise SpecError if the dtype of a ragged leaf cannot store its fill value.
+    """
     if isinstance(pad, RaggedFields):
         return [None] * len(names)
     values = [pad.get(name) if isinstance(pad, Mapping) else pad for name in names]
@@ -98,9 +104,9 @@ def fill_values(
 def stack_columns(
     columns: Sequence[Array | Ragged], names: Sequence[str], pad: RaggedFields | Mapping[str, Any] | Any
 ) -> list[Array | Ragged]:
-    """Return the columns. Stack the rows of each ragged column, unless `pad` says that its field stays ragged.
+    """Return the columns, in which only the fields that `pad` names stay ragged.
 
-    Raise SpecError if rows to stack differ in length.
+    Stack the rows of all other ragged columns. Raise SpecError if these rows differ in length.
     """
     return [
         stack_rows(list(column), name, None)
@@ -122,7 +128,7 @@ def _combine_rows(column: Sequence[Any], name: str, pad: RaggedFields | Mapping[
 
 
 def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | None) -> Array:
-    """Return the rows of one leaf as one array, and pad rows of different shapes.
+    """Return the rows of one leaf as one array, padded if they have different shapes.
 
     Raise SpecError if the rows need padding but have no fill value, or differ in their number of dimensions.
     """

@@ -1,11 +1,12 @@
 """The random generators of maps, and the keys that seed them.
 
-Random numbers belong to a row if a map receives rows. They depend only on the seed of the map, the epoch, the row and
-the index of the map in the pipeline. Therefore batch size, shards, workers and a resume do not change them.
+If a map receives rows, each row has its own random numbers. They depend only on the seed of the map, the epoch, the row
+and the index of the map in the pipeline. So they do not change with batch size, shards, workers or a resume.
 
-After `batch()`, a map receives batches. Then the numbers belong to the batch, and change with batch size and shards.
+If a map receives batches, because it comes after `batch()`, each batch has its own random numbers. They change with the
+batch size and the shards.
 
-Augmentations such as `fb.flip` draw the numbers of all rows of a batch together. These numbers belong to the row too.
+Augmentations such as `fb.flip` draw the numbers of all rows of a batch together. Still, each row has its own numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +21,8 @@ from forebay.transforms.batch_context import BatchContext
 
 __all__ = ["draw_uniform", "make_rng", "row_generators"]
 
-# The last number of a row map's key. Without it, the zeros at the end of a key would have no effect, and the key of the
-# first map would be the key of the shuffle.
+# The last number of the key of a map that receives rows. It is not 0, because zeros at the end of a key have no effect.
+# Without it, the key of the first map would be the key of the shuffle.
 ROW_MAP_TAG = 0x726F77
 AUGMENTATION_TAG = 0x617567  # the last number of an augmentation's key
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
@@ -35,8 +36,8 @@ def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
 def row_generators(seed: int, context: BatchContext) -> "Iterator[np.random.Generator]":
     """Yield the random generator of each row.
 
-    All rows share one object, because a new generator takes 50 times as long as setting its state. The numbers of a row
-    are those of Philox with the row id in the highest word of its counter. Setting the state also drops the numbers
+    All rows share one object, because making a generator takes 50 times as long as setting its state. The numbers of a
+    row are those of Philox with the row id in the highest word of its counter. Setting the state also drops the numbers
     that the previous row has left in the generator's buffer.
     """
     key = derive_key(seed, context.epoch, context.passes, context.transform, ROW_MAP_TAG)
@@ -69,7 +70,10 @@ def draw_uniform(seed: int, context: BatchContext, count: int) -> Array:
 
 
 def _mix_bits(words: Array) -> Array:
-    """Apply the output function of SplitMix64 in place. It is a bijection in which every input bit matters."""
+    """Apply the output function of SplitMix64 in place, and return `words`.
+
+    The function is a bijection, so different row ids never get equal words.
+    """
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(27)

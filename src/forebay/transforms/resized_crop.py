@@ -1,7 +1,8 @@
 """`fb.random_resized_crop`: crops a random box of each image, and resizes it.
 
-The filter is a triangle as wide as a source or an output pixel, whichever is larger. So it is bilinear if the box gets
-enlarged, and antialiased if it shrinks, as in Pillow and in torchvision with `antialias=True`.
+The filter is a triangle. Its half-width is one source pixel or one output pixel, whichever is larger. So the filter is
+bilinear if it enlarges the box, and antialiased if it shrinks the box, as in Pillow and in torchvision with
+`antialias=True`. A tap is a source pixel that contributes to an output pixel, with its weight.
 
 For uint8, the weights are integers, and all sums are integers below 2**24, which float32 represents exactly. So every
 framework and every device computes the same bits, in whatever order it adds.
@@ -23,12 +24,13 @@ from forebay.transforms.augmentations import NUMPY_OPS, Augmentation, field_name
 __all__ = ["RandomResizedCrop", "crop_size", "random_resized_crop"]
 
 DEFAULT_SCALE, DEFAULT_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # as in torchvision
-ATTEMPTS = 10  # attempts to draw a box that fits into the image; if all fail, the box is the largest one in the centre
+# Attempts to draw a box that fits into the image. If all fail, use the largest box with an allowed ratio in the centre.
+ATTEMPTS = 10
 WEIGHT_SUM = 1 << 13  # sum of the weights of one output pixel
-# After the vertical pass, values are multiples of 1/8. A value has 11 bits then, and its product with a weight 24 bits.
+# After the vertical pass, values are multiples of 1/8. Such a value has 11 bits, and its product with a weight 24 bits.
 STEPS = 1 << 3
 HALF = np.float32(0.5)
-TAPS_CACHE = 512  # lengths of boxes for which the host keeps the weights; 6 KB each for 224 pixels
+TAPS_CACHE = 512  # lengths of boxes for which the host caches the weights; 6 KB for each, for 224 output pixels
 MAX_INTEGER = 2**31 - 1  # devices compute weights in 32 bits
 
 _Taps: TypeAlias = list[tuple[Array, Array]]  # for each tap, the source index and the weight of each output pixel
@@ -64,7 +66,7 @@ class RandomResizedCrop(Augmentation):
         return np.stack([top, left, box_height, box_width], axis=1).astype(np.int32)
 
     def _box_sizes(self, areas: Array, ratios: Array, height: int, width: int) -> tuple[Array, Array]:
-        """Return the heights and widths of all attempts, which may exceed the image."""
+        """Return height and width of the boxes of all attempts, which may exceed the image."""
         area = height * width * (self.scale[0] + areas * (self.scale[1] - self.scale[0]))
         low, high = map(math.log, self.ratio)
         ratio = np.exp(low + ratios * (high - low))
@@ -117,13 +119,13 @@ class RandomResizedCrop(Augmentation):
 
 @dataclass(frozen=True, slots=True)
 class _Buffers:
-    """Arrays that the rows of a batch share: input, lines after the vertical pass, and one product of each pass."""
+    """Arrays that the host reuses for each row of a batch."""
 
-    box: Array
-    lines: Array
-    lines_product: Array
-    pixels: Array
-    pixels_product: Array
+    box: Array  # the pixels of the box
+    lines: Array  # the result of the vertical pass
+    lines_product: Array  # one product of the vertical pass
+    pixels: Array  # the result of the horizontal pass
+    pixels_product: Array  # one product of the horizontal pass
 
     @classmethod
     def of(cls, size: tuple[int, int], shape: Sequence[int]) -> "_Buffers":
@@ -134,10 +136,10 @@ class _Buffers:
 
 
 def _resize_box(box: Array, target: Array, buffers: _Buffers) -> None:
-    """Resize one box of pixels to the size of `target`, with the same result as `RandomResizedCrop.pixels`.
+    """Resize one box of pixels to the size of `target`.
 
-    The weights contain the factors by which `pixels` multiplies its sums. These factors are powers of two, so no bits
-    are lost.
+    The result is that of `RandomResizedCrop.pixels`. This function multiplies the weights by the factors by which
+    `pixels` multiplies its sums. These factors are powers of two, so both results have the same bits.
     """
     (height, width, channels), (out_height, out_width) = box.shape, target.shape[:2]
     is_bytes = box.dtype == np.uint8
@@ -182,17 +184,17 @@ def _add_columns(source: Array, taps: _Taps, total: Array, product: Array) -> No
 
 @lru_cache(maxsize=TAPS_CACHE)
 def _scaled_taps(length: int, size: int, factor: float) -> _Taps:
-    """Return the indices and the weights of each tap for a box of this length. The weights have the sum `factor`."""
+    """Return the taps for a box of this length. Their weights have the sum `factor`."""
     taps = _filter_taps(NUMPY_OPS, np.zeros(1, np.int64), np.array([length]), length, size)
     return [(index[0], weight[0] * np.float32(factor / WEIGHT_SUM)) for index, weight in taps]
 
 
 def _filter_taps(ops: ArrayOps, start: Any, length: Any, source: int, size: int) -> Iterator[tuple[Any, Any]]:
-    """Yield for each tap of the filter the source index and the weight of each output pixel.
+    """Yield for each tap the source index and the weight of each output pixel.
 
-    `start` and `length` have the box of each row along one axis, with integers. The distance between the centres of
-    source pixel j and output pixel i is |(2j + 1) * size - (2i + 1) * length| / (2 * size). This function computes with
-    its numerator. The weights of an output pixel are integers with the sum WEIGHT_SUM.
+    `start` and `length` are integers: the box of each row along one axis. The distance between the centres of source
+    pixel j and output pixel i is |(2j + 1) * size - (2i + 1) * length| / (2 * size). This function computes with the
+    numerator of this fraction. The weights of an output pixel are integers with the sum WEIGHT_SUM.
     """
     start, length = start[:, None], length[:, None]
     centre = ops.to_integer(ops.upload(2 * np.arange(size, dtype=np.int32) + 1, start)) * length
@@ -206,7 +208,7 @@ def _filter_taps(ops: ArrayOps, start: Any, length: Any, source: int, size: int)
         overlaps.append((start + ops.minimum(index, length - 1), total))
     previous: Any = 0
     for index, overlap in overlaps:
-        share = overlap * WEIGHT_SUM // total  # of this tap and all earlier ones, so that the sum is exact
+        share = overlap * WEIGHT_SUM // total  # of this tap and all taps before it, so that the sum is exact
         yield index, ops.to_float(share - previous)
         previous = share
 
@@ -218,13 +220,12 @@ def random_resized_crop(
     *,
     fields: str | Sequence[str] | None = None,
 ) -> RandomResizedCrop:
-    """Return a transform that crops a random box of each image, and resizes it to (height, width).
+    """Return a transform that crops a random box of each image and resizes it.
 
-    The filter is bilinear and antialiased. The random numbers are described at `fb.flip`. All fields of a row use the
-    same random numbers.
+    The filter is bilinear and antialiased. All fields of a row use the same random numbers, which `fb.flip` describes.
 
     Args:
-        size: The side of a square in pixels, or (height, width).
+        size: The size of the result: the side of a square in pixels, or (height, width).
         scale: The smallest and the largest area of the box, as a share of the image.
         ratio: The smallest and the largest width / height of the box.
         fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
@@ -246,7 +247,7 @@ def random_resized_crop(
 
 
 def crop_size(size: Any, function: str) -> tuple[int, int]:
-    """Return the argument `size` of a crop as (height, width). Raise PipelineError if it is no size."""
+    """Return the argument `size` of a crop as (height, width), or raise PipelineError."""
     sides = (size, size) if isinstance(size, int | np.integer) else tuple(size) if isinstance(size, Sequence) else ()
     are_integers = all(isinstance(side, int | np.integer) and not isinstance(side, bool) for side in sides)
     if len(sides) != 2 or not are_integers or min(sides) < 1:
@@ -262,7 +263,7 @@ def _as_range(values: Any, name: str) -> tuple[float, float]:
         low, high = 0.0, 0.0
     if not 0 < low <= high < math.inf:
         raise PipelineError(
-            f"random_resized_crop({name}={values!r}): pass two numbers above 0, the smaller one first, such as "
+            f"random_resized_crop({name}={values!r}): pass two numbers above 0 with the smaller number first, such as "
             f"{'(0.08, 1)' if name == 'scale' else '(3/4, 4/3)'}."
         )
     return low, high

@@ -1,4 +1,4 @@
-"""Errors of maps: notes on their cause, and the rows that `on_error="skip"` leaves out."""
+"""Errors of maps: notes on their cause, and the rows that `on_error="skip"` replaces."""
 
 import logging
 import re
@@ -24,14 +24,15 @@ _log = logging.getLogger(__name__)
 
 
 def map_error_notes(error: Exception) -> Iterator[str]:
-    """Yield notes on the error of a map that show a wrong idea of what a map receives."""
+    """Yield notes for an error that shows a wrong idea of what a map receives."""
     text = str(error)
     if "PRNG key" in text:
         yield "rng is a numpy.random.Generator, not a key of jax.random. Write rng.normal(...)."
     if isinstance(error, AttributeError) and (found := _TENSOR_ERROR.search(text)):
         yield (
             f"A map receives NumPy arrays, so .{found[1]} does not work. Batches of feed(...) are arrays of the "
-            "framework, on its device. Leave out moves to the device. Write NumPy code, or call it in the loop."
+            "framework, on its device. Leave out moves to the device. Write NumPy code, or use "
+            f".{found[1]} in the loop."
         )
     if isinstance(error, TypeError) and "<class 'dict'>" in text:
         yield (
@@ -41,7 +42,7 @@ def map_error_notes(error: Exception) -> Iterator[str]:
 
 
 def replace_failed_rows(rows: Sequence[Any], name: str, first_error: Exception) -> list[Any]:
-    """Return the rows, with None replaced by the nearest row that is not None.
+    """Return the rows, with each None replaced by the nearest row that is not None.
 
     Of two rows at the same distance, the earlier one is used. Raise TransformError if all rows are None. The error
     mentions the `name` of the map and its first error.
@@ -60,15 +61,19 @@ def replace_failed_rows(rows: Sequence[Any], name: str, first_error: Exception) 
 
 
 class SkippedRowLog:
-    """Counts the skipped rows of the source and of each map in the order in which the consumer receives them.
+    """Counts the skipped rows of the source and of each map.
 
-    The consumer's thread adds each group that it receives. So the counts do not depend on the speed of the threads.
+    The consumer's thread adds each group when it receives the group. So the counts do not depend on the speed of the
+    worker threads.
     """
 
     def __init__(self, limits: Mapping[int, ErrorLimit], find_row: Callable[[int], int] = int) -> None:
-        """`limits` has the limit of each map that skips rows, by its index, and that of the source under SOURCE.
+        """Start with zero rows.
 
-        `find_row` converts the row number of the pipeline's order to the number that the log shows.
+        Args:
+            limits: The error limit of each map that skips rows, by the index of the map. The key SOURCE has the limit
+                of the source.
+            find_row: Converts a row number of the pipeline's order to the number that the log shows.
         """
         self._limits, self._find_row = limits, find_row
         self._received_rows = 0
@@ -79,7 +84,7 @@ class SkippedRowLog:
     def add(self, skipped: Sequence[SkippedRow], rows: int) -> None:
         """Count a group of `rows` rows.
 
-        Raise TransformError if a map has failed for too many rows, and SourceError if the source has.
+        Raise TransformError if a map failed for too many rows, or SourceError if the source failed for too many.
         """
         self._received_rows += rows
         for skipped_row in skipped:
@@ -92,7 +97,11 @@ class SkippedRowLog:
             self._check_limit(index)
 
     def counts(self) -> dict[str, Any]:
-        """Return the numbers for `stats()`: the count of all rows, and the first rows of the source and of each map."""
+        """Return the dict for `stats()`.
+
+        It has the number of skipped rows, the number of received rows, and the first skipped rows of the source and of
+        each map.
+        """
         first = [
             {"map": limit.name, "row": row.row, **({"name": row.name} if row.name else {}), "error": row.error}
             for index, limit in self._limits.items()
