@@ -1,4 +1,4 @@
-"""Pickling of functions for workers, and of exceptions that workers send back."""
+"""Pickling of functions for workers, and of exceptions that workers return."""
 
 import importlib
 import pickle
@@ -22,7 +22,7 @@ def dump(message: object) -> bytes:
 def dump_function(function: object) -> bytes:
     """Return a pickled function for worker processes.
 
-    Try plain pickle and, if it is installed, `cloudpickle`. `_picklers` chooses which of them comes first.
+    Try `pickle` and, if it is installed, `cloudpickle`. `_picklers` chooses the order of the two.
     """
     last_error: Exception | None = None
     for pickler in _picklers():
@@ -63,8 +63,8 @@ class Failure:
 def _picklers() -> Iterator[Callable[[object], bytes]]:
     """Yield the pickle functions in the order to try them.
 
-    Plain pickle stores only the name of a function. Workers cannot import a name that was defined at a prompt, so in
-    that case plain pickle comes last.
+    `pickle` stores only the name of a function. Workers cannot import a function that was defined at a prompt. So if
+    the program is a prompt, `pickle` comes last.
     """
     importable = _workers_can_import_main()
     if importable:
@@ -81,7 +81,7 @@ def _workers_can_import_main() -> bool:
 
 
 def _try_dump(error: BaseException, pickler: Callable[[object], bytes]) -> bytes | None:
-    if not isinstance(error, Exception):  # SystemExit would silently end a thread of the parent process
+    if not isinstance(error, Exception):  # if the parent raised SystemExit in a thread, this thread would end silently
         return None
     try:
         return pickler(error)

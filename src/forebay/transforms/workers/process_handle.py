@@ -1,4 +1,4 @@
-"""The parent's handle of a worker process: its pipe, lifetime and mapped memory blocks."""
+"""`ProcessHandle`: starts, calls and ends one worker process of a pool."""
 
 import multiprocessing
 import multiprocessing.process
@@ -29,7 +29,7 @@ _processes: "weakref.WeakSet[SpawnProcess]" = weakref.WeakSet()  # all worker pr
 
 
 class ProcessHandle:
-    """One worker process. One thread at a time calls it."""
+    """One worker process, which one thread at a time calls through a pipe."""
 
     def __init__(self, index: int, function_name: str, payload: bytes, closed: threading.Event) -> None:
         self._index, self._function_name, self._payload, self._closed = index, function_name, payload, closed
@@ -86,7 +86,7 @@ class ProcessHandle:
             self._lock.release()
 
     def wait_or_kill(self, deadline: float) -> None:
-        """Wait for the process until the deadline, kill it if it still runs, and release it."""
+        """Wait until the process ends, kill it at the deadline, and release it."""
         # A thread in `call` releases the lock when it notices that the process has ended.
         has_lock = self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()) + _REAP_SECONDS)
         try:
@@ -100,7 +100,7 @@ class ProcessHandle:
 
     def _start(self) -> None:
         self._is_ready = False  # True once the worker has loaded the function
-        self._mapped_blocks: dict[BlockHandle, weakref.ref[SharedBlock]] = {}
+        self._mapped_blocks: dict[BlockHandle, weakref.ref[SharedBlock]] = {}  # that the worker has mapped
         self._connection, self._process = _spawn(self._index)
         self._pid = self._process.pid
 
@@ -148,7 +148,7 @@ class ProcessHandle:
     def _death_error(self) -> ForebayError:
         exit_code = _wait_for_exit_code(self._process, time.monotonic() + _REAP_SECONDS)
         if self._closed.is_set():
-            return FeedClosedError(f"{self} was closed while it ran {self._function_name}.")
+            return FeedClosedError(f"{self} was closed while it ran {self._function_name}. Create a new feed.")
         state = f"which runs {self._function_name}" if self._is_ready else "which was starting"
         return WorkerError(f"{self}, {state}, {describe_exit(exit_code, ready=self._is_ready)}.")
 
@@ -182,7 +182,7 @@ def _block_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # if `process.start` started it, it would unblock SIGINT
+    resource_tracker.ensure_running()  # if `process.start` started the tracker, the tracker would unblock SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -193,7 +193,8 @@ def _block_interrupts() -> Iterator[None]:
 def _disown_processes() -> None:
     """Remove the workers from the list of children that `multiprocessing` keeps.
 
-    This runs in a forked process. At its exit, `multiprocessing` would otherwise end the workers of the parent.
+    This runs in a forked process. At the exit of this process, `multiprocessing` would otherwise end the workers of the
+    parent.
     """
     children: set[Any] = multiprocessing.process._children  # type: ignore[attr-defined]  # no public function removes one
     children.difference_update(_processes)

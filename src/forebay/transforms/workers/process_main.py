@@ -35,10 +35,10 @@ def run_worker(connection: Connection) -> None:
 
 
 def open_standard_descriptors() -> None:
-    """Open the null device as stdin, stdout or stderr if the script has closed them.
+    """Open the null device as stdin, stdout and stderr if the script has closed these.
 
-    Otherwise a pipe or shared memory could get the number of a closed descriptor, and output of the script would reach
-    it. `multiprocessing` also cannot pass these numbers to a new process.
+    Otherwise a pipe or shared memory could get the number of a closed descriptor, and the script would write its output
+    to it. `multiprocessing` also cannot pass a pipe with such a number to a new process.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(descriptor, True)
@@ -48,7 +48,7 @@ def open_standard_descriptors() -> None:
 def _set_up_process() -> None:
     """Set up signals, crash reports on stderr, and the thread that watches the parent.
 
-    After Ctrl-C, the terminal sends SIGINT to every process. Workers ignore it, because the parent ends them.
+    After Ctrl-C, the terminal sends SIGINT to every process. Workers ignore this signal, because the parent ends them.
     """
     open_standard_descriptors()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -61,8 +61,8 @@ def _set_up_process() -> None:
 def _exit_with_parent() -> None:
     """End this process when the parent has ended.
 
-    An idle worker notices that the pipe is closed. This thread is for a worker in a long call, and for a pipe that a
-    forked process keeps open.
+    An idle worker notices the end of the parent, because the pipe closes. This thread is for a worker in a long call,
+    and for a pipe that a forked process keeps open.
     """
     parent, parent_pid = multiprocessing.parent_process(), os.getppid()
     while parent is not None and parent.is_alive() and os.getppid() == parent_pid:

@@ -1,8 +1,8 @@
 """A pool of worker processes that run one function on shared memory.
 
 The pool is for maps that hold the GIL. It spawns processes and never forks them: a fork would copy locks that other
-threads hold, and CUDA does not work in a forked process. Only small messages cross the pipe: a block handle, a task and
-a result. The rows stay in a `SharedBlock`.
+threads hold, and CUDA does not work in a forked process. The rows stay in a `SharedBlock`, a block of shared memory.
+Only small messages cross the pipe to a worker: the handle of a block, a task and a result.
 """
 
 import threading
@@ -25,9 +25,9 @@ _CLOSE_SECONDS = 1.0  # seconds that `close` waits for idle workers to exit befo
 class ProcessPool:
     """Worker processes that run `function(memory, task) -> result`.
 
-    A worker runs one call at a time; other threads that call it wait. All workers start at the same time. The first
-    `run` of a worker waits until the worker is ready. Each worker imports the main script, as every spawned process
-    does. A script must therefore start its work under `if __name__ == "__main__":`.
+    A worker runs one call at a time; all other threads that call the worker wait. All workers start at the same time.
+    The first `run` of a worker waits until the worker is ready. Each worker imports the main script, as every spawned
+    process does. A script must therefore start its work under `if __name__ == "__main__":`.
     """
 
     def __init__(self, function: WorkerFunction, workers: int) -> None:

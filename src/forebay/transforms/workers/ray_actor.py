@@ -1,4 +1,7 @@
-"""The Ray actor of a worker: loads one job and runs its tasks."""
+"""`RayWorker`: the Ray actor of a worker, which opens one job and runs its tasks.
+
+A job is what a pool sends once to each worker: code that turns a task into a result, such as a map over some rows.
+"""
 
 import os
 import pickle
@@ -57,13 +60,13 @@ class RayRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """The place, the versions and the state that a worker reports after its start."""
+    """What a worker reports after its start."""
 
-    node: str  # IP address
+    node: str  # IP address of the worker's node
     node_id: str
     pid: int
     versions: dict[str, str]
-    failure: Failure | None  # why the job could not be loaded
+    failure: Failure | None  # why the worker could not open the job; None if it could
     missing_reason: str  # see `OpenedRayJob`
 
     def __str__(self) -> str:
@@ -79,7 +82,7 @@ def versions() -> dict[str, str]:
 class RayWorker:
     """The class of the Ray actor.
 
-    If it cannot load the job, `info` reports the failure.
+    If the worker cannot open the job, `info` reports the failure.
     """
 
     def __init__(self, payload: bytes) -> None:
@@ -93,7 +96,7 @@ class RayWorker:
             self._failure = Failure.of(error)
 
     def info(self) -> WorkerInfo:
-        """Return where the worker runs and whether it loaded its job."""
+        """Return where the worker runs and whether it has opened its job."""
         missing_reason = self._job.missing_reason if self._job is not None else ""
         node, node_id = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
         return WorkerInfo(node, node_id, os.getpid(), versions(), self._failure, missing_reason)
@@ -101,8 +104,9 @@ class RayWorker:
     def run(self, task: Any, references: list[Any], *pieces: Any) -> Any:
         """Run a task and return its result.
 
-        References are passed inside a list, so that Ray does not resolve them. The worker gets the value once and keeps
-        it until a task has another reference. Ray would get the value again for each task, which takes 0.5 ms.
+        Callers pass references inside a list, so that Ray does not resolve them. The worker gets the value of a
+        reference once and keeps it until a task has a different reference. Ray would get the value again for each task,
+        which takes 0.5 ms.
         """
         assert self._job is not None
         if references != self._references:

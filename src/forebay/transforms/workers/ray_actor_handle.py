@@ -1,4 +1,4 @@
-"""The pool's handle of one Ray actor: its state and its assigned tasks."""
+"""`ActorHandle`: one Ray actor of a pool, with its state and its tasks."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,7 +24,8 @@ class ActorHandle:
     """
 
     def __init__(self, payload: Any, on_started: Callable[["ActorHandle", WorkerInfo | Exception], None]) -> None:
-        self.tickets: list[object] = []  # one object to identify each assigned task; the actor runs the first task
+        # One object for each task that the actor runs or queues, in this order. The first is that of the running task.
+        self.tickets: list[object] = []
         self.is_lost = False
         self._info: WorkerInfo | None = None
         self._actor = ray.remote(RayWorker).options(**ACTOR_OPTIONS).remote(payload)
@@ -64,13 +65,13 @@ class ActorHandle:
 def validate_worker(info: WorkerInfo, job_name: str) -> Exception | None:
     """Return an error if the worker cannot run the job, else None.
 
-    The pool then ends the feed, because other workers would fail in the same way.
+    The pool ends the feed after such an error, because every worker would fail in the same way.
     """
     own_versions = versions()
     if info.versions != own_versions:
         return ClusterError(
-            f"{info} has {_format_versions(info.versions)}, the trainer {_format_versions(own_versions)}. Install the "
-            "same versions on every node."
+            f"{info} has {_format_versions(info.versions)}, but the trainer has {_format_versions(own_versions)}. "
+            "Install the same versions on every node."
         )
     if info.failure is None:
         return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 __all__ = ["TASKS_PER_WORKER", "ClusterShare", "share_workers"]
 
-TASKS_PER_WORKER = 2  # one task runs and one is queued, so the worker never waits for the training process
+TASKS_PER_WORKER = 2  # a worker runs one task and queues the next, so it never waits for the training process
 MAX_WORKERS = 128  # each worker needs TASKS_PER_WORKER waiting threads in the training process
 
 
@@ -23,11 +23,11 @@ def share_workers(
 ) -> tuple[int, str]:
     """Return how many workers a feed starts, and the reason. Each worker uses one CPU.
 
-    All ranks start at about the same time, and the first one must not take all free CPUs. So each rank takes an equal
+    All ranks start at about the same time, and the first rank must not take all free CPUs. So each rank takes an equal
     part of all CPUs, or all free CPUs if these are fewer.
 
-    A Ray Dataset that produces the rows needs `dataset_cpus`. All other CPUs then count as free, because a dataset that
-    was just sampled still occupies some.
+    A Ray Dataset that produces the rows needs `dataset_cpus`. In this case, all other CPUs count as free, because the
+    dataset was sampled just before and still occupies some of them.
 
     >>> share_workers(cpus=16, free=14, nodes=4, requested=None, shards=2)
     (8, "a rank's part of 16 CPUs on 4 nodes")

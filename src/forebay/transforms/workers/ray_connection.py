@@ -1,4 +1,4 @@
-"""Connection to a Ray cluster: the current one, RAY_ADDRESS, or a local one."""
+"""`connect`: joins the Ray cluster at RAY_ADDRESS, or a cluster on this machine."""
 
 import logging
 import os
@@ -20,11 +20,11 @@ class ClusterResources:
 
     cpus: int
     free_cpus: int
-    nodes: int  # that are alive and have CPUs
+    nodes: int  # nodes that are alive and have CPUs
 
 
 def connect() -> ClusterResources:
-    """Join a cluster unless this program has joined one, and return its resources."""
+    """Join a cluster, unless this program has joined one, and return its resources."""
     if not ray.is_initialized():
         _join(os.environ.get("RAY_ADDRESS", ""))
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]

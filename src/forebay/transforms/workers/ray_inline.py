@@ -3,7 +3,7 @@
 Ray sends an object of up to 100 KiB inside the message of a call or of its result. It sends a larger object through the
 object stores of the nodes. For this, Ray's own process on each node exchanges several messages and copies the object
 from store to store. Sending arrays of up to a few MiB in small pieces takes a quarter to a half of this CPU time
-(docs/ray.md). Ray's node processes need almost none of it. Without small pieces, all results pass through them.
+(docs/ray.md). It takes almost no CPU time of Ray's own processes, through which all larger objects pass.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ COMPARED_NBYTES = 256 << 10  # bytes compared at a time, so that temporary array
 
 
 def count_pieces(nbytes: int, *, one_node: bool) -> int:
-    """Return into how many pieces to split `nbytes` bytes.
+    """Return the number of pieces into which to split `nbytes` bytes.
 
-    The result is 1 if the bytes fit in one piece, or if Ray's object stores are faster.
+    The number is 1 if the bytes fit in one piece, or if Ray's object stores are faster.
 
     >>> count_pieces(3 << 20, one_node=False)
     32

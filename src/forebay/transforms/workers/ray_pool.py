@@ -22,8 +22,9 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER
 
 __all__ = ["RayPool"]
 
-MAX_DEATHS_PER_TASK = 5  # workers that died while they ran one task, or lost its result; then `run` raises an error
-MAX_EARLY_DEATHS = 20  # consecutive workers that died before they were ready; then the feed ends with an error
+# If this many workers died while they ran one task, or lost its result, `run` raises an error.
+MAX_DEATHS_PER_TASK = 5
+MAX_EARLY_DEATHS = 20  # if this many workers in succession died before they were ready, the feed ends with an error
 START_SECONDS = 120.0  # how long `run` waits while no worker is ready
 RELEASE_SECONDS = 1.0  # longest time that `close` waits until the CPUs of its workers are free again
 POLL_SECONDS = 10.0  # interval at which a waiting thread checks whether the pool was closed
@@ -54,8 +55,8 @@ class RayPool:
     def run(self, make_request: Callable[[WorkerInfo], RayRequest], *, nbytes: int) -> tuple[list[Any], WorkerInfo]:
         """Run one task, and return its results and the info of its worker.
 
-        The pool calls `make_request` with the chosen worker. If that worker is lost, the pool chooses another worker
-        and calls `make_request` again. `nbytes` is the size of request and results together.
+        The pool calls `make_request` with the info of the chosen worker. If this worker is lost, the pool chooses
+        another worker and calls `make_request` again. `nbytes` is the size of request and results together.
         """
         deaths = 0
         while True:
@@ -136,7 +137,7 @@ class RayPool:
 
     def _release_worker(self, worker: ActorHandle, ticket: object) -> None:
         with self._changed:
-            if not worker.is_lost:  # of a lost worker, the first ticket must still identify the task that it ran
+            if not worker.is_lost:  # `_count_lost_task` needs the first ticket of a lost worker
                 worker.tickets.remove(ticket)
             self._changed.notify_all()
 
@@ -163,7 +164,7 @@ class RayPool:
 
     def _raise_if_unusable(self) -> None:
         if self._closed:
-            raise FeedClosedError(f"the feed was closed while Ray workers ran {self._name}.")
+            raise FeedClosedError(f"the feed was closed while Ray workers ran {self._name}. Create a new feed.")
         if self._fatal_error is not None:  # raise a new exception in each thread, because threads add notes to it
             raise type(self._fatal_error)(*self._fatal_error.args) from self._fatal_error.__cause__
         if not ray.is_initialized():

@@ -82,7 +82,7 @@ def test_a_node_with_another_version_is_reported_with_both_versions(tmp_path):
     with (
         workers_with_path(tmp_path),
         pipeline.feed() as on_ray,
-        pytest.raises(ClusterError, match=rf"forebay 0\.0\.1, the trainer .*forebay {fb.__version__}"),
+        pytest.raises(ClusterError, match=rf"forebay 0\.0\.1, but the trainer .*forebay {fb.__version__}"),
     ):
         taken(on_ray)
 
