@@ -25,6 +25,7 @@ class RowExtents:
     is_16_byte_aligned: bool  # whether a kernel can read every row 16 bytes at a time
     copied_row_nbytes: int  # bytes from row to row in a copy of all rows; below `row_nbytes` if rows overlap (windows)
     on_device: bool = False  # whether every row is in device memory
+    owner: Any = None  # the object that owns the device memory of the rows; None if no row is there
 
     def addresses(self, rows: Any) -> Any:
         """Return the address of the first byte of each row."""
@@ -41,10 +42,17 @@ class RowExtents:
 
     @classmethod
     def from_table(
-        cls, table: Any, *, row_nbytes: int, rows: int, copied_row_nbytes: int | None = None, on_device: bool = False
+        cls,
+        table: Any,
+        *,
+        row_nbytes: int,
+        rows: int,
+        copied_row_nbytes: int | None = None,
+        on_device: bool = False,
+        owner: Any = None,
     ) -> "RowExtents":
         aligned = row_nbytes % 16 == 0 and not (table[:, 1:] % 16).any()
-        return cls(table, row_nbytes, rows, bool(aligned), copied_row_nbytes or row_nbytes, on_device)
+        return cls(table, row_nbytes, rows, bool(aligned), copied_row_nbytes or row_nbytes, on_device, owner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,7 @@ class CudaMemory:
         self._release_count = 0
         self.workspace: Any = None  # the KernelWorkspace of this slot; None until a kernel needs it
         self.narrowing_buffers: dict[int, tuple[int, Any]] = {}  # leaf: pointer and owner of its 64-bit rows
+        self.row_owners: list[Any] = []  # owners of the resident rows that the last fill reads
         self.copy_targets: dict[int, tuple[Any, Any]] = {}  # leaf: target addresses and lengths of all rows
 
     @property
@@ -233,6 +234,7 @@ class CudaMemory:
         if self.workspace is not None:
             self.workspace.close()
         self.narrowing_buffers.clear()
+        self.row_owners.clear()
         with self.close_lock:
             self._shadow = None
             for event in (self.arrival_event, *self._release_events):

@@ -154,6 +154,19 @@ def test_an_array_changed_between_epochs_is_pulled_again(framework):
         assert "was changed since its upload" in feed.explain()
 
 
+def test_resident_rows_of_a_changed_array_are_freed(framework):
+    data = {"x": random_rows(400, 1000, "u1")}
+    with feed_of(fb.from_arrays(data).shuffle(seed=1).batch(16), framework, resident="always") as feed:
+        read_all(framework, feed)
+        wait_until_located()
+        read_all(framework, feed)
+        assert max(framework.gpu.memory.values()) >= data["x"].nbytes
+        data["x"][...] += 120
+        read_all(framework, feed)
+        read_all(framework, feed)
+        assert max(framework.gpu.memory.values()) < data["x"].nbytes
+
+
 def test_fills_are_serial_only_while_all_rows_are_resident(framework):
     data = {"x": random_rows(400, 100, "u1")}
     with feed_of(fb.from_arrays(data).shuffle(seed=1).batch(8), framework, resident="always") as feed:

@@ -29,7 +29,8 @@ SAMPLE_NBYTES = 4096  # number of bytes that a `ChangeSample` compares, divided 
 class ResidentRows:
     """Device memory for the first rows of one leaf.
 
-    Rows that overlap on the host also overlap on the device.
+    Rows that overlap on the host also overlap on the device. The extents that `upload` publishes keep the memory
+    allocated.
     """
 
     def __init__(self, engine: CudaEngine, host_extents: RowExtents, *, rows: int) -> None:
@@ -60,20 +61,24 @@ class ResidentRows:
                 stop = min(start + step, self._rows)
                 with self._engine.device:
                     destination = Destination(self._pointer + start * stride, stop, stop * stride, stride)
-                    mover.upload_run(stream, self._host_extents, slice(start, stop), destination, boundaries)
-                    stream.wait()
+                    try:
+                        mover.upload_run(stream, self._host_extents, slice(start, stop), destination, boundaries)
+                    finally:  # no copy may run when an error frees the memory
+                        stream.wait()
                 publish(self._extents_with_resident(stop))
                 progress.done = stop
 
     def _extents_with_resident(self, rows: int) -> RowExtents:
         """Return the extents of all rows; the first `rows` rows are on the device."""
         host = self._host_extents
-        resident = np.array([[0, self._pointer, self._stride]], np.int64)
-        if rows >= host.rows:
-            return RowExtents.from_table(resident, row_nbytes=host.row_nbytes, rows=host.rows, on_device=True)
-        others = host.table[max(0, int(np.searchsorted(host.table[:, 0], rows, side="right")) - 1) :].copy()
-        others[0, 0] = max(others[0, 0], rows)
-        return RowExtents.from_table(np.concatenate((resident, others)), row_nbytes=host.row_nbytes, rows=host.rows)
+        table = np.array([[0, self._pointer, self._stride]], np.int64)
+        if rows < host.rows:
+            others = host.table[max(0, int(np.searchsorted(host.table[:, 0], rows, side="right")) - 1) :].copy()
+            others[0, 0] = max(others[0, 0], rows)
+            table = np.concatenate((table, others))
+        return RowExtents.from_table(
+            table, row_nbytes=host.row_nbytes, rows=host.rows, on_device=rows >= host.rows, owner=self._owner
+        )
 
 
 class ChangeSample:

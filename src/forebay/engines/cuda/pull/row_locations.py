@@ -88,7 +88,6 @@ class RowLocations:
         self.boundaries: Any = np.empty(0, np.uint64)
         self.mover: RowMover | None = None  # None until the whole source is page-locked
         self._locks = PageLockSet(process_page_locks(engine.device))
-        self._resident: list[ResidentRows] = []
         self._stop = threading.Event()
         self._start_lock = threading.Lock()  # the first call of `start` acquires it and keeps it
         self._publish_lock = threading.Lock()  # a thread holds it while it replaces `extents` of a leaf
@@ -134,7 +133,8 @@ class RowLocations:
         with ExitStack() as stack:  # runs all callbacks, the last one first, even after an error
             stack.callback(self._locks.close)
             stack.callback(self.edges.close)
-            stack.callback(self._resident.clear)
+            for leaf in self.leaves:
+                _drop_resident(leaf)
 
     # The methods below run on the background thread.
 
@@ -212,7 +212,6 @@ class RowLocations:
 
         try:
             resident = ResidentRows(self._engine, leaf.host_extents, rows=leaf.resident_rows)
-            self._resident.append(resident)
             resident.upload(mover, self.boundaries, publish=publish, is_stopped=is_stopped)
         except Exception as error:
             with self._publish_lock:
@@ -221,7 +220,10 @@ class RowLocations:
 
 
 def _drop_resident(leaf: LeafLocation) -> None:
-    """Let the device read the rows of a leaf from the host again."""
+    """Let the device read the rows of a leaf from the host again.
+
+    The memory of the resident rows is freed when no fill reads them (`CudaMemory.row_owners`).
+    """
     # Fills read these attributes without a lock, so `extents` must change first.
     leaf.extents, leaf.sample, leaf.resident_rows = leaf.host_extents, None, 0
 

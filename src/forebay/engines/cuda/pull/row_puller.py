@@ -134,6 +134,8 @@ class RowPuller:
                 by_dma.append(leaf)
             elif leaf.spec.nbytes:
                 by_kernel.append((leaf, leaf.extents))
+        # The previous fill of the slot is done, so it reads none of the rows whose owners this replaces.
+        memory.row_owners = [extents.owner for _, extents in by_kernel]
         reads_host = any(not extents.on_device for _, extents in by_kernel)
         if reads_host or any(leaf.in_edge_copy[rows.numbers()].any() for leaf in by_dma):
             self._locations.edges.refresh()
