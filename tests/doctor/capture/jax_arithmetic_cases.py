@@ -34,6 +34,12 @@ def test_a_product_and_its_gradient_count():
     assert facts == {"flops_per_step": 2 * 2 * 32 * 64 * 16, "source": "the compiled programs of one step"}
 
 
+def test_a_jitted_lambda_counts():
+    step = jax.jit(lambda weights, rows: rows @ weights)
+    step(jnp.ones((64, 16)), jnp.ones((32, 64)))
+    assert facts_of("<lambda>")["flops_per_step"] == 2 * 32 * 64 * 16
+
+
 def test_the_body_of_a_loop_counts_for_each_iteration():
     @jax.jit
     def scanning_step(weights, rows):

@@ -28,6 +28,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 __all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_of_programs", "kernel_nbytes"]
 
 _CALLS = re.compile(r"calls=%?([\w.\-]+)")
+_NOT_IN_MODULE_NAMES = re.compile(r"[^\w.-]")  # characters that JAX replaces by "_"
 _SLICING = frozenset({"slice", "dynamic-slice", "gather"})  # opcodes that read a part of their first operand
 _UPDATE = "dynamic-update-slice"  # writes a part of its first operand, in place
 MAX_OPERATORS = 1_000_000  # of one step; the recorder ignores further operators
@@ -238,11 +239,20 @@ def _called_programs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) ->
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is None or not bridge.backends_are_initialized():
         return {}
-    called, programs = _count_calls(events, step_ends), dict[str, list[str]]()
+    functions = {_module_name(name): name for name in _count_calls(events, step_ends)}
+    programs = dict[str, list[str]]()
     for executable in sys.modules["jax"].local_devices()[0].client.live_executables():
         with suppress(Exception):  # a program that cannot be read must not hide the other programs
             module = executable.hlo_modules()[0]
-            function = str(module.name).partition("_")[2]  # without the prefix `jit_` or `pmap_`
-            if function in called:
-                programs.setdefault(function, []).append(module.to_string())
+            name = _module_name(str(module.name).partition("_")[2])  # without the prefix `jit_` or `pmap_`
+            if name in functions:
+                programs.setdefault(functions[name], []).append(module.to_string())
     return programs
+
+
+def _module_name(function: str) -> str:
+    """Return the name that JAX gives the module of a function: `_lambda` for `<lambda>`.
+
+    JAX removes underscores at the end, except in old versions.
+    """
+    return _NOT_IN_MODULE_NAMES.sub("_", function).rstrip("_")
