@@ -55,7 +55,6 @@ class IdleTime:
     cause: str  # a key of CAUSES, LAUNCHING, PYTHON or IDLE
     line: int  # index into the capture's lines; -1 if unknown
     seconds: float
-    per_step: float  # number of gaps, or parts of gaps, with this cause and line
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +144,6 @@ def _sum_by_cause(attributed: list[tuple[str, int, Intervals]], steps: int) -> l
         if len(intervals):
             groups.setdefault((cause, line), []).append(intervals)
     return [
-        IdleTime(cause, line, sum(intervals.length for intervals in group) / 1e9 / steps, sum(map(len, group)) / steps)
+        IdleTime(cause, line, sum(intervals.length for intervals in group) / 1e9 / steps)
         for (cause, line), group in groups.items()
     ]
