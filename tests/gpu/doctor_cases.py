@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from forebay.doctor.capture.profiled_run import RunRequest, run_profiled
@@ -102,9 +103,10 @@ def test_uploads_have_their_size_and_memory_kind(case):
 
 def test_uploads_have_their_line(case):
     fault, diagnosis = case
-    sent = [copies for copies in diagnosis.view.device.copies if copies.direction == "host to device"]
-    most = max(sent, key=lambda copies: copies.nbytes)
-    assert diagnosis.view.line(most.line).text.startswith(fault.line)
+    device_view = diagnosis.view.device
+    is_upload = ~device_view.is_kernel & (device_view.operations["what"] == CopyKind.HOST_TO_DEVICE)
+    largest = np.where(is_upload, device_view.operations["nbytes"], 0).argmax()
+    assert diagnosis.view.line(device_view.lines[largest]).text.startswith(fault.line)
 
 
 def test_at_least_95_percent_of_the_bytes_in_each_direction_have_a_line(case):

@@ -4,13 +4,11 @@ A rule reads the device view of a CaptureView `view` like this:
 
     device_view = view.device
     if device_view is not None:
-        for copies in device_view.copies: ...      # copies of one line and direction: number, bytes, kind of memory
         for idle in device_view.idle_times: ...    # one cause and line: seconds per step in which the device was idle
         device_view.kernels_per_step, device_view.busy_share, device_view.coverage("host to device")
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +25,7 @@ from forebay.doctor.analyse.idle_time import (
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import Steps
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.device_records import ASYNC, CALL_KINDS, CopyKind, MemoryKind, RecordKind, mask_memory_calls
+from forebay.doctor.model.device_records import CALL_KINDS, CopyKind, MemoryKind, RecordKind, mask_memory_calls
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["DeviceView", "build_device_view", "find_period"]
@@ -49,19 +47,6 @@ DIRECTIONS: dict[int, str] = {
 }
 # Kinds of computing operations. A graph is a set of kernels that one call launches; a memset counts as a kernel.
 KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRACE, RecordKind.MEMSET)
-
-
-@dataclass(frozen=True, slots=True)
-class CopyGroup:
-    """Copies of one line with equal direction, kind of memory and kind of call."""
-
-    line: int  # index into the capture's lines; -1 if unknown
-    direction: str  # a value of DIRECTIONS, or "elsewhere"
-    pageable: bool  # whether the host side is pageable memory
-    asynchronous: bool  # whether an asynchronous call made the copy; with pageable memory the call waits anyway
-    per_step: float  # number of copies per step
-    nbytes: float  # bytes per step
-    seconds: float  # time per step in which the device copies
 
 
 class DeviceView:
@@ -222,10 +207,10 @@ class DeviceView:
             return 0.0
         return float(np.median(starts[period:] - starts[:-period])) / 1e9
 
-    @cached_property
-    def copies(self) -> tuple[CopyGroup, ...]:
-        """The groups of copies in these steps, longest first."""
-        return _group_copies(self.operations, self.lines, np.flatnonzero(~self.is_kernel), len(self))
+    @property
+    def copied_nbytes(self) -> float:
+        """The bytes that the copies of a step transfer."""
+        return float(self.operations["nbytes"][~self.is_kernel].sum()) / self.steps_done
 
     @cached_property
     def idle_times(self) -> tuple[IdleTime, ...]:
@@ -327,24 +312,3 @@ def _events_around(events: Sequence[LedgerEvent], start: int, end: int) -> list[
     """
     before = start - (end - start)
     return [event for event in events if event.end > before and event.start < end]
-
-
-def _group_copies(operations: Any, lines: Any, indices: Any, steps: int) -> tuple[CopyGroup, ...]:
-    """Return the groups of the copies at these indices of `operations`, longest first."""
-    groups: dict[tuple[int, str, bool, bool], list[int]] = {}
-    for index in indices.tolist():
-        groups.setdefault(_group_key(operations[index], int(lines[index])), []).append(index)
-    copy_groups = [_copy_group(key, operations[np.array(group)], steps) for key, group in groups.items()]
-    return tuple(sorted(copy_groups, key=lambda copies: -copies.seconds))
-
-
-def _group_key(copy: Any, line: int) -> tuple[int, str, bool, bool]:
-    """Return the first four fields of the CopyGroup of a copy."""
-    direction = DIRECTIONS.get(int(copy["what"]), "elsewhere")
-    host = copy["target"] if direction == "device to host" else copy["source"]
-    return line, direction, bool(host == MemoryKind.PAGEABLE), bool(copy["flags"] & ASYNC)
-
-
-def _copy_group(key: tuple[int, str, bool, bool], copies: Any, steps: int) -> CopyGroup:
-    seconds = float((copies["end"].astype(np.int64) - copies["start"].astype(np.int64)).sum()) / 1e9
-    return CopyGroup(*key, len(copies) / steps, float(copies["nbytes"].sum()) / steps, seconds / steps)

@@ -50,7 +50,7 @@ def _is_small(device_view: DeviceView) -> bool:
         return False
     durations = kernels["end"].astype(np.int64) - kernels["start"].astype(np.int64)
     is_small = (durations <= MAX_KERNEL_NS) & (count_threads(kernels) <= MAX_THREADS)
-    return bool(is_small.mean() >= SMALL_SHARE) and sum(copies.nbytes for copies in device_view.copies) <= MAX_NBYTES
+    return bool(is_small.mean() >= SMALL_SHARE) and device_view.copied_nbytes <= MAX_NBYTES
 
 
 def _numbers_per_step(device_view: DeviceView) -> float:
