@@ -5,14 +5,12 @@ functions that `reads.NUMPY_READS` does not list, nor the exact times of copies 
 """
 
 from functools import partial
-from typing import Any
 
-from tensorflow.python.eager import context
 from tensorflow.python.training import optimizer as v1_optimizers
 
 from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call
 from forebay.doctor.capture.hooks.tensorflow.eager_ops import EagerOps, hook_operations
-from forebay.doctor.capture.hooks.tensorflow.functions import hook_functions
+from forebay.doctor.capture.hooks.tensorflow.functions import hook_functions, is_eager
 from forebay.doctor.capture.hooks.tensorflow.input_waits import InputWaits, hook_profiler
 from forebay.doctor.capture.hooks.tensorflow.pipelines import Pipelines
 from forebay.doctor.capture.hooks.tensorflow.reads import hook_reads
@@ -52,13 +50,8 @@ def _hook_steps(patches: Patches) -> None:
         patches,
         v1_optimizers.Optimizer,
         "apply_gradients",
-        CallHook(STEP, partial(_record_step, patches.ledger), should_record=_is_eager, nested="recorded"),
+        CallHook(STEP, partial(_record_step, patches.ledger), should_record=is_eager, nested="recorded"),
     )
-
-
-def _is_eager(*_: Any, **__: Any) -> bool:
-    """Return whether TensorFlow runs eagerly; False while it traces a graph."""
-    return bool(context.executing_eagerly())
 
 
 def _record_step(ledger: Ledger, call: HookedCall) -> None:

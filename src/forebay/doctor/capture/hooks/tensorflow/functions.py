@@ -28,7 +28,7 @@ from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["XlaShapes", "hook_functions"]
+__all__ = ["XlaShapes", "hook_functions", "is_eager"]
 
 API = "tf.function"
 _ITERATOR_TYPES = (iterator_ops.OwnedIterator, tf.distribute.DistributedIterator)
@@ -75,12 +75,12 @@ def hook_functions(patches: Patches, waits: InputWaits) -> None:
     on_run = partial(_record_run, ledger, waits, traces, XlaShapes())
     hook_call(patches, function, "__call__", CallHook(API, on_run, should_record=traces.begin_call, nested="recorded"))
     on_created = partial(_record_created, ledger)
-    hook_call(patches, function, "__init__", CallHook("making of tf.function", on_created, should_record=_is_eager))
+    hook_call(patches, function, "__init__", CallHook("making of tf.function", on_created, should_record=is_eager))
     patches.replace(tracing_compilation, "_create_concrete_function", traces.hook_trace, api="tracing of tf.function")
     patches.replace(ops, "_create_graph_constant", traces.hook_constant, api="constants of graphs")
 
 
-def _is_eager(*_: Any, **__: Any) -> bool:
+def is_eager(*_: Any, **__: Any) -> bool:
     """Return whether TensorFlow runs eagerly; False while it traces a graph."""
     return bool(context.executing_eagerly())
 
@@ -90,7 +90,7 @@ def _runs_compiled(function: Any) -> bool:
 
     It does not while TensorFlow traces another function, or after `tf.config.run_functions_eagerly(True)`.
     """
-    return bool(context.executing_eagerly()) and not getattr(function, "_run_functions_eagerly", False)
+    return is_eager() and not getattr(function, "_run_functions_eagerly", False)
 
 
 def _record_created(ledger: Ledger, call: HookedCall) -> None:

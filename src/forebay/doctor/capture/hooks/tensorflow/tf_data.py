@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, Literal
 
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, readers
-from tensorflow.python.eager import context
 from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest
 
 from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call
 from forebay.doctor.capture.hooks.input_stages import PythonStage, fit_counter, time_stage
+from forebay.doctor.capture.hooks.tensorflow.functions import is_eager
 from forebay.doctor.capture.hooks.tensorflow.pipelines import API, Pipelines, api_of
 from forebay.doctor.capture.hooks.tensorflow.public_names import find_public_call
 from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, nbytes_of
@@ -44,29 +44,24 @@ def _hook_datasets(patches: Patches, pipelines: Pipelines) -> None:
         on_return = partial(_record_root, ledger, pipelines, api)
         # from_tensors and from_tensor_slices upload arrays inside the call; other hooks record these uploads.
         nested: Literal["recorded", "ignored"] = "recorded" if "tensor" in name else "ignored"
-        hook_call(patches, dataset, name, CallHook(api, on_return, should_record=_is_eager, nested=nested))
+        hook_call(patches, dataset, name, CallHook(api, on_return, should_record=is_eager, nested=nested))
     for reader in _READERS:
         api = f"tf.data.{reader.__name__.removesuffix('V2')}"
         on_return = partial(_record_reader, ledger, pipelines, api)
-        hook_call(patches, reader, "__init__", CallHook(api, on_return, should_record=_is_eager))
+        hook_call(patches, reader, "__init__", CallHook(api, on_return, should_record=is_eager))
     for name, read_facts in _STAGES.items():
         on_return = partial(_add_stage, ledger, pipelines, read_facts)
-        hook_call(patches, dataset, name, CallHook(f"Dataset.{name}", on_return, should_record=_is_eager))
+        hook_call(patches, dataset, name, CallHook(f"Dataset.{name}", on_return, should_record=is_eager))
 
 
 def _hook_iterators(patches: Patches, pipelines: Pipelines) -> None:
     iterator = iterator_ops.OwnedIterator
     on_created = partial(_record_iterator, patches.ledger)
-    hook_call(patches, iterator, "__init__", CallHook(ITER, on_created, should_record=_is_eager))
+    hook_call(patches, iterator, "__init__", CallHook(ITER, on_created, should_record=is_eager))
     patches.hook_apis["keras arrays"] = API  # the hook below also records batches of Keras arrays
     on_batch = partial(_record_batch, patches.ledger, pipelines)
     for name in ("__next__", "get_next"):
-        hook_call(patches, iterator, name, CallHook(API, on_batch, should_record=_is_eager))
-
-
-def _is_eager(*_: Any, **__: Any) -> bool:
-    """Return whether TensorFlow runs eagerly; False while it traces a graph."""
-    return bool(context.executing_eagerly())
+        hook_call(patches, iterator, name, CallHook(API, on_batch, should_record=is_eager))
 
 
 def _record_root(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall) -> None:
