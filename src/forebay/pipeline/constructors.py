@@ -94,9 +94,9 @@ def from_frame(
 ) -> Pipeline:
     """Feed the rows of a pandas or polars DataFrame, or of an Arrow table.
 
-    Each column becomes a field with its name and dtype. Forebay copies a column only if NumPy cannot use its memory as
-    it is, or if the dtype changes. Categorical columns become integer codes; if exactly one field is categorical,
-    `pipeline.class_names` has its categories. Forebay ignores the index of a pandas frame.
+    Each column becomes a field with its name and dtype, without a copy if the memory layout and the dtype allow it.
+    Categorical columns become integer codes; if exactly one field is categorical, `pipeline.class_names` has its
+    categories. Forebay ignores the index of a pandas frame.
 
     Args:
         frame: A DataFrame of pandas or polars, or an Arrow table.
