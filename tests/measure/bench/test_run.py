@@ -1,11 +1,12 @@
 """The bench from end to end, with real processes."""
 
+import fcntl
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from forebay.measure.bench import run
+from forebay.measure.bench import contender_process, run
 from forebay.measure.bench.cases.gpu import GPU_CASES
 from forebay.measure.bench.contenders import CONTENDERS, Contender
 from forebay.measure.bench.meters import RunSettings
@@ -72,6 +73,33 @@ def test_a_contender_whose_process_dies_is_shown_with_its_signal(first_batch_cas
     assert result.rows[0].status == "failed"
     assert "SIGABRT" in result.rows[0].reason
     assert result.rows[1].status == "measured"
+
+
+def test_a_contender_that_closes_its_connection_but_does_not_end_is_killed(first_batch_case, contender, monkeypatch):
+    monkeypatch.setattr(contender_process, "SECONDS_TO_END", 0.5)
+    code = (
+        "import threading, time\n"
+        "def contender(work):\n    threading.Thread(target=time.sleep, args=(600,)).start()\n    raise SystemExit(3)"
+    )
+    (result,) = run_cases([first_batch_case(contender("lingering", code), FLOOR)], QUICKEST).cases
+    assert result.rows[0].status == "failed"
+    assert "closed its connection and did not end" in result.rows[0].reason
+    assert result.rows[1].status == "measured"
+
+
+def test_child_processes_of_a_contender_that_died_are_killed(first_batch_case, contender, monkeypatch, tmp_path):
+    monkeypatch.setattr(contender_process, "SECONDS_TO_END", 0.5)
+    lock, survived = tmp_path / "lock", tmp_path / "survived"
+    child_code = f"import time; time.sleep(20); open({str(survived)!r}, 'w')"
+    code = (
+        "import fcntl, os, subprocess, sys\ndef contender(work):\n"
+        f"    lock = open({str(lock)!r}, 'w')\n    fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        f"    subprocess.Popen([sys.executable, '-c', {child_code!r}], pass_fds=[lock.fileno()])\n    os.abort()"
+    )
+    run_cases([first_batch_case(contender("parent", code))], QUICKEST)
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # waits for the end of the child process, which shares the lock
+    assert not survived.exists()
 
 
 def test_a_contender_that_fails_during_a_round_loses_only_its_own_samples(tiny_case, contender):

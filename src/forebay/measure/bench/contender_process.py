@@ -7,8 +7,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing import Pipe
-from time import monotonic
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +18,7 @@ from forebay.measure.bench.model import Skip
 __all__ = ["ContenderFailed", "ContenderProcess"]
 
 SECONDS_TO_END = 5.0  # time in which the process should end by itself; after it, `close` kills the process
+POLL_SECONDS = 0.02  # between two checks whether a child process of the contender still runs
 # Environment of the process, unless the user has set these variables: few messages, and a backend for Keras.
 DEFAULT_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "PYTHONWARNINGS": "ignore"}
 
@@ -82,13 +84,12 @@ class ContenderProcess:
             self._deadline = monotonic() + SECONDS_TO_END
 
     def close(self) -> None:
-        """End the process. If it takes too long, kill it and its child processes."""
+        """End the process. Kill the process and its child processes if they take too long."""
         self.stop_requests()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.1, self._deadline - monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self._kill_session()
+        self._process.wait()
         self._log.close()
 
     def __enter__(self) -> "ContenderProcess":
@@ -99,13 +100,28 @@ class ContenderProcess:
     ) -> None:
         self.close()
 
+    def _kill_session(self) -> None:
+        """Kill the processes of the session that are left at the deadline.
+
+        Child processes may need this time after the end of their parent, for example to remove its shared memory.
+        """
+        with suppress(ProcessLookupError):  # all processes have ended
+            while monotonic() < self._deadline:
+                os.killpg(self._process.pid, 0)
+                sleep(POLL_SECONDS)
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def _exit_reason(self) -> str:
-        """Wait until the process has ended.
+        """Wait until the process has ended, but at most `SECONDS_TO_END`.
 
         Return its exit code or signal, and its last line of output.
         """
-        code = self._process.wait()
+        try:
+            code = self._process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            how = "closed its connection and did not end"
+        else:
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         self._log.seek(0)
         last_line = (self._log.read().decode(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         return f"its process {how}: {last_line}"
