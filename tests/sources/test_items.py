@@ -1,7 +1,9 @@
 """Sources of map-style datasets and lists (`ItemSource`)."""
 
 import numpy as np
+import pytest
 
+from forebay.errors import SpecError
 from forebay.sources.items import ItemSource
 from forebay.testing import SourceTests
 
@@ -36,3 +38,9 @@ class TestItemsByBatch(SourceTests):
 class TestListOfRows(SourceTests):
     def make_source(self, tmp_path):
         return ItemSource(list(Pairs.rows)), Pairs.rows
+
+
+def test_a_row_with_other_fields_is_refused_with_its_number():
+    source = ItemSource([{"x": 1}, {"x": 2}, {"y": 3}])
+    with pytest.raises(SpecError, match=r"row 2 .* expected .*'x'.*, got .*'y'.*\. Give all rows the same fields"):
+        source.gather_rows(slice(1, 3))

@@ -52,8 +52,9 @@ class ItemSource(AbstractSource):
 
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
         """Return the rows as lists of leaves. Rows may differ in shape."""
-        items = self._fetch_items(list(row_numbers(rows)))
-        return [[np.asarray(leaf) for leaf in self.structure.flatten_like(item)] for item in items]
+        numbers = list(row_numbers(rows))
+        items = self._fetch_items(numbers)
+        return [self._leaves(number, item) for number, item in zip(numbers, items, strict=True)]
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return some leaves of these rows. The other leaves may differ in shape."""
@@ -65,6 +66,14 @@ class ItemSource(AbstractSource):
                 target[position] = row[leaf]
         return out
 
+    def _leaves(self, number: int, item: Tree) -> list[Array]:
+        try:
+            return [np.asarray(leaf) for leaf in self.structure.flatten_like(item)]
+        except SpecError as error:
+            raise SpecError(
+                f"row {number} differs from the first row: {error} Give all rows the same fields."
+            ) from None
+
     def _fetch_items(self, numbers: list[int]) -> Iterable[Tree]:
         get_many = getattr(self._items, "__getitems__", None)  # an optional method of torch datasets
         if get_many is None:
@@ -72,7 +81,8 @@ class ItemSource(AbstractSource):
         items = list(get_many(numbers))
         if len(items) != len(numbers):
             raise SourceError(
-                f"__getitems__ returned {len(items)} rows for {len(numbers)} row numbers. Return one row for each."
+                f"__getitems__ returned {len(items)} rows for {len(numbers)} row numbers. Return one row for each "
+                "number."
             )
         return items
 
@@ -80,8 +90,8 @@ class ItemSource(AbstractSource):
 def _mismatch_error(number: int, name: str, leaf: Array, target: Array) -> SpecError:
     got, want = ArraySpec(leaf.shape, leaf.dtype), ArraySpec(target.shape[1:], target.dtype)
     return SpecError(
-        f"row {number} has {got} in {name!r}, the first row has {want}. Give all rows one shape and dtype. If only "
-        "the shapes differ, you can also pad the rows with batch(..., pad=0)."
+        f"row {number} has {got} in {name!r}, but the first row has {want}. Give all rows one shape and dtype. If "
+        "only the shapes differ, you can also pad the rows with batch(..., pad=0)."
     )
 
 

@@ -13,7 +13,7 @@ from tests.sources.formats.tfrecord_files import example, ints, write
 
 import forebay as fb
 from forebay.core.spec import ArraySpec
-from forebay.errors import SourceError
+from forebay.errors import SourceError, SpecError
 from forebay.sources.files.many_files import open_files
 from forebay.sources.formats.tf_example import parse_example
 from forebay.sources.formats.tfrecord import open_tfrecord, scan_records
@@ -123,6 +123,14 @@ def test_a_truncated_compressed_file_is_refused(folder, tmp_path):
     (tmp_path / "x.tfrecord").write_bytes((folder / "compressed.tfrecord").read_bytes()[:500])
     with pytest.raises(SourceError, match=r"x\.tfrecord cannot be gunzipped"):
         open_tfrecord(tmp_path / "x.tfrecord")
+
+
+def test_a_decoded_record_with_other_fields_is_refused_with_its_number(tmp_path):
+    path = write(tmp_path / "x.tfrecord", example(x=ints(3)), example(x=ints(4)))
+    names = iter(["x", "y"])
+    source = open_tfrecord(path, decode=lambda record: {next(names): 1})
+    with pytest.raises(SpecError, match=r"other fields for record 1 of .*expected .*'x'.*, got .*'y'"):
+        source.gather(slice(1, 2), [np.empty(1, np.int64)])
 
 
 def test_a_shuffled_epoch_has_every_record_once(folder, written):

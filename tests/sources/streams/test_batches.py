@@ -125,6 +125,12 @@ def test_batches_with_different_specs_are_refused():
         batches_of(fb.from_batches([np.zeros((2, 2)), np.zeros((2, 3))]).feed("numpy"))
 
 
+def test_batches_with_different_fields_are_refused():
+    loader = [{"x": np.zeros(2)}, {"y": np.zeros(2)}]
+    with pytest.raises(SpecError, match=r"batch 1 .* expected .*'x'.*, got .*'y'.*\. Give all batches the same fields"):
+        list(fb.from_batches(loader).feed("numpy"))
+
+
 def test_batching_ready_made_batches_again_is_refused():
     with pytest.raises(PipelineError, match="ready-made"):
         fb.from_batches(batches()).batch(3)

@@ -47,7 +47,14 @@ class FunctionReader:
 
     def read(self, numbers: Array, records: Sequence[bytes], out: Sequence[Array]) -> None:
         for position, (number, record) in enumerate(zip(numbers.tolist(), records, strict=True)):
-            leaves = map(np.asarray, self.structure.flatten_like(self._function(record)))
+            row = self._function(record)
+            try:
+                leaves = map(np.asarray, self.structure.flatten_like(row))
+            except SpecError as error:
+                raise SpecError(
+                    f"decode returns other fields for record {number} of {self._path} than for the first record: "
+                    f"{error} Return the same fields."
+                ) from None
             for leaf, target, spec in zip(leaves, out, self.specs, strict=True):
                 if (leaf.shape, leaf.dtype) != (spec.shape, spec.dtype):
                     actual_spec = ArraySpec(leaf.shape, leaf.dtype)

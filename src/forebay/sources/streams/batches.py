@@ -136,11 +136,15 @@ class BatchReader:
 
     def _validate_batch(self, tree: Tree) -> list[Array]:
         """Return the leaves of a batch. Raise SpecError if they do not match the specs."""
-        structure = self._stream.structure
+        structure, differs = self._stream.structure, f"batch {self._batch_number} differs from the first one"
         try:
-            leaves, _ = _as_leaves(structure.unflatten(structure.flatten_like(tree)))
+            tree = structure.unflatten(structure.flatten_like(tree))
         except SpecError as error:
-            raise SpecError(f"batch {self._batch_number} differs from the first one: {error}") from None
+            raise SpecError(f"{differs}: {error} Give all batches the same fields.") from None
+        try:
+            leaves, _ = _as_leaves(tree)
+        except SpecError as error:
+            raise SpecError(f"{differs}: {error}") from None
         for leaf, spec, name in zip(leaves, self._stream.specs, structure.paths, strict=True):
             if leaf.shape[1:] != spec.shape or leaf.dtype != spec.dtype:
                 got = ArraySpec(leaf.shape[1:], leaf.dtype)
