@@ -5,6 +5,7 @@ from types import ModuleType
 
 import pytest
 
+import forebay as fb
 from forebay.core import registry
 from forebay.errors import FrameworkError
 
@@ -27,6 +28,12 @@ def test_a_framework_below_the_minimum_is_refused(install, name, version):
     load = registry.load_adapter if name == "keras" else registry.load_hand_off
     with pytest.raises(FrameworkError, match=rf"{name} {version[:5]}.* is too old. Forebay needs .* Run: pip"):
         load(name)
+
+
+@pytest.mark.parametrize("device", ["auto", ["cpu", "cpu"]])
+def test_a_list_of_frameworks_is_refused(device):
+    with pytest.raises(FrameworkError, match=r"cannot feed \['numpy'\]. Choose one of 'numpy'"):
+        fb.from_arrays([1, 2]).batch(2).feed(["numpy"], device=device)
 
 
 def test_versions_are_compared_as_numbers():

@@ -162,23 +162,32 @@ def known_frameworks() -> list[str]:
     return [*_HAND_OFFS, *_ADAPTERS, *_entry_points("forebay.handoff")]
 
 
-def framework_name(to: Any) -> Any:
-    """Return Forebay's name for a synonym, such as "torch" for "pytorch", else `to` itself."""
-    return _SYNONYMS.get(to, to) if isinstance(to, str) else to
+def framework_name(to: Any) -> str:
+    """Return Forebay's name for a synonym, such as "torch" for "pytorch", else `to` itself.
+
+    Raise FrameworkError if `to` is not a string.
+    """
+    if not isinstance(to, str):
+        raise _unknown_framework(to)
+    return _SYNONYMS.get(to, to)
 
 
-def load_hand_off(name: Any) -> Any:
+def load_hand_off(name: str) -> Any:
     """Import a framework, and return a class or function that creates its hand-off."""
     if name in _HAND_OFFS:
         return _load_framework(_HAND_OFFS[name], name)
     target = _entry_points("forebay.handoff").get(name)
     if target is None:
-        meant = framework_name(getattr(name, "__name__", str(name)).lower())  # `name` may be a module, or in capitals
-        names = ", ".join(map(repr, known_frameworks()))
-        advice = f"Write feed({meant!r})" if meant in known_frameworks() else f"Choose one of {names}"
-        raise FrameworkError(f"cannot feed {name!r}. {advice}.", name=name)
+        raise _unknown_framework(name)
     create = _load_framework(target, name)
     return lambda: adapt_hand_off(create())
+
+
+def _unknown_framework(to: Any) -> FrameworkError:
+    meant = framework_name(getattr(to, "__name__", str(to)).lower())  # `to` may be a module, or in capitals
+    names = ", ".join(map(repr, known_frameworks()))
+    advice = f"Write feed({meant!r})" if meant in known_frameworks() else f"Choose one of {names}"
+    return FrameworkError(f"cannot feed {to!r}. {advice}.", name=str(to))
 
 
 def load_placed_hand_off(name: str, device: Any) -> Any | None:
@@ -289,16 +298,8 @@ def all_targets() -> tuple[str, ...]:
     """Return every import target that any package of Forebay loads by name."""
     tables = (_HAND_OFFS, _PLACEMENTS, _COPIES, _ADAPTERS, _ENGINES, _SOURCES, _IMAGE_CONTAINERS)
     own_targets = [target for table in tables for target in table.values()]
-    targets = (
-        *own_targets,
-        _OBJECT_OPENER,
-        _FEED,
-        _MULTI_DEVICE_FEED,
-        _VERSION,
-        *_OTHER_TARGETS,
-        *_targets_in_other_tables(),
-    )
-    return tuple(dict.fromkeys(targets))
+    other_targets = _OBJECT_OPENER, _FEED, _MULTI_DEVICE_FEED, _VERSION, *_OTHER_TARGETS
+    return tuple(dict.fromkeys((*own_targets, *other_targets, *_targets_in_other_tables())))
 
 
 def _targets_in_other_tables() -> Iterator[str]:

@@ -200,7 +200,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         has_several_devices = type(device) in (tuple, list)  # not isinstance: JAX's PartitionSpec may be a tuple
         if has_several_devices and registry.has_adapter(to):
             raise PipelineError(f"feed({to!r}) takes one device. Leave out device=, or pass one of {tuple(device)}.")
-        adapter = registry.load_adapter(to) if isinstance(to, str) else None
+        adapter = registry.load_adapter(to)
         if adapter is not None and self.batching is not None and self.batching.sparse:
             raise PipelineError(f"feed({to!r}) takes dense batches. Leave out batch(sparse=True).")
         keywords = options.keywords_except_to()
