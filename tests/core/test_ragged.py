@@ -37,6 +37,11 @@ def test_rows_that_differ_otherwise_are_refused(rows):
         fb.Ragged.of_rows(rows)
 
 
+def test_no_rows_are_refused():
+    with pytest.raises(SpecError, match="no rows"):
+        fb.Ragged.of_rows([])
+
+
 def test_a_function_of_values_keeps_the_offsets():
     ragged = map_values(np.negative, fb.Ragged.of_rows([[1, 2], [3]]))
     assert ragged.tolist() == [[-1, -2], [-3]]

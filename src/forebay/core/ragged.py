@@ -42,6 +42,8 @@ class Ragged:
     def of_rows(cls, rows: Sequence[Any]) -> "Ragged":
         """Join rows that differ only in their first length. Raise SpecError if they differ otherwise."""
         arrays = [np.asarray(row) for row in rows]
+        if not arrays:
+            raise SpecError("Ragged.of_rows() got no rows, so the dtype is unknown. Pass at least one row.")
         if any(array.ndim == 0 for array in arrays):
             raise SpecError("a ragged row needs at least one dimension, but a row is a single value. Pass arrays.")
         if len({array.shape[1:] for array in arrays}) > 1:
