@@ -209,7 +209,7 @@ def test_a_python_without_the_interpreter_lock_is_refused(monkeypatch):
         fb.from_arrays(np.arange(4)).batch(2).feed("numpy")
 
 
-@pytest.mark.parametrize("host_bytes", ["lots", "-5MB", 0, "10 parsecs", True])
+@pytest.mark.parametrize("host_bytes", ["lots", "-5MB", 0, "0.4", "10 parsecs", True])
 def test_a_budget_that_is_not_a_number_of_bytes_is_refused(host_bytes):
     with pytest.raises(SpecError, match="is not a number of bytes"):
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", host_bytes=host_bytes)

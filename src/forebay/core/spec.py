@@ -284,11 +284,12 @@ def parse_nbytes(amount: int | str, name: str) -> int:
     """
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", str(amount))
     unit = _UNITS.get(match[2].upper()) if match else None
-    if match is None or unit is None or float(match[1]) <= 0 or isinstance(amount, bool):
+    nbytes = int(float(match[1]) * unit) if match and unit else 0
+    if nbytes <= 0 or isinstance(amount, bool):
         raise SpecError(
             f"{name}={amount!r} is not a number of bytes above 0. Pass an int, or a string such as '500MB' or '2GiB'."
         )
-    return int(float(match[1]) * unit)
+    return nbytes
 
 
 def format_nbytes(nbytes: float) -> str:
