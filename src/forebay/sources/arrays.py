@@ -321,7 +321,7 @@ def _refuse_loader(leaf: Any, name: str) -> None:
 
 
 def _has_memory(leaf: Any) -> bool:
-    """Return whether an object supports the buffer protocol of this Python version."""
+    """Return whether an object supports the buffer protocol in this Python version."""
     try:
         memoryview(leaf).release()
     except (TypeError, ValueError, BufferError):

@@ -33,7 +33,7 @@ Extent = TypeVar("Extent", MemoryExtent, FileExtent)
 
 
 class CombinedSource(AbstractSource):
-    """Base class of sources with parts. It computes its attributes from theirs."""
+    """Base class of sources with parts. It derives its attributes from those of the parts."""
 
     def __init__(self, parts: Sequence[AbstractSource]) -> None:
         self.parts = tuple(parts)
@@ -256,9 +256,9 @@ def _may_prefetch(part: AbstractSource) -> bool:
 
 
 def _largest_blocks(proposals: Sequence[ShuffleBlocks | None]) -> ShuffleBlocks | None:
-    """Return shuffle blocks with the largest length and the smallest number that a part proposes.
+    """Return shuffle blocks that suit all parts, or None if no part proposes blocks.
 
-    The number is that of blocks that fit in the part's budget for held bytes. Return None if no part proposes blocks.
+    Their length is the largest that a part proposes. Their number is the smallest that fits in the budget of a part.
     """
     blocks = [proposal for proposal in proposals if proposal is not None]
     if not blocks:

@@ -58,7 +58,7 @@ class _DecodeTask:
 
     decode_row: DecodeRow
     pending: deque[tuple[int, int]]  # (position, row number); `popleft` is atomic
-    errors: list[tuple[int, BaseException]] = field(default_factory=list)  # with the position of the row
+    errors: list[tuple[int, BaseException]] = field(default_factory=list)  # (position of the failed row, error)
 
     def run(self) -> None:
         """Decode rows until no row is left or a row fails.

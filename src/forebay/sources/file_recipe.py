@@ -24,7 +24,7 @@ _READING_OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileSourceRecipe:
-    """The arguments of `from_files`, and the version of the objects that they name."""
+    """The arguments of `from_files`, and the version of the objects that it opened."""
 
     paths: Paths
     spec: Tree | None
@@ -74,5 +74,5 @@ class FileSourceRecipe:
         source.close()
         raise SourceChangedError(
             f"the files hold {len(source)} rows of {specs_text} on this machine, but {rows} rows of {expected_text} on "
-            "the machine of the feed. Copy the same files to both."
+            "the machine of the feed. Copy the same files to both machines."
         )

@@ -52,9 +52,9 @@ def _is_keras_dataset(source: Any) -> bool:
 
 
 def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:
-    """Return the function of an opener that opens many files as one source, or None.
+    """Return an opener's function for many files, or None if it has no such function.
 
-    `opener` is the plug-in for one file format.
+    `opener` is the plug-in for one file format. The function opens all files as one source.
     """
     if isinstance(opener, MultiFileOpener):
         return opener.open_many
@@ -65,7 +65,7 @@ def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:
 class ForeignSource(AbstractSource):
     """Wraps a source that follows the source protocol of Forebay 0.1.
 
-    `__init__` reads most optional attributes of the wrapped source, so that they stay the same.
+    `__init__` reads the optional attributes of the wrapped source once, except for `held_nbytes`.
     """
 
     can_prefetch = True

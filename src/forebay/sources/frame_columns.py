@@ -200,9 +200,9 @@ def _is_plain_arrow_type(arrow_type: Any) -> bool:
 
 
 def _freeze(name: str, array: Array) -> FrameColumn:
-    """Return an array that polars or Arrow made as a read-only column.
+    """Make an array of polars or Arrow read-only, and return it as a column.
 
-    The array is a copy if it is writable, because these libraries return their own memory as read-only arrays.
+    The array is a copy if it was writable, because these libraries return their own memory as read-only arrays.
     """
     is_copy = bool(array.flags.writeable)
     array.flags.writeable = False  # no other code refers to a copy, so nothing can change it now

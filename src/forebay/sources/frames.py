@@ -87,7 +87,7 @@ class _Frame:
 def _requested_columns(
     columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None, known: Mapping[str, list[int]]
 ) -> dict[str, str | list[str]]:
-    """Return field -> its column name, or a list of names for a vector."""
+    """Return a dict: field -> column name, or a list of names for a vector."""
     if isinstance(columns, str):
         raise SpecError(f"columns={columns!r} is a single name. Pass a list, such as columns=[{columns!r}].")
     if isinstance(columns, Mapping):
@@ -106,7 +106,7 @@ def _requested_columns(
     for names in requested.values():
         for name in names if isinstance(names, list) else [names]:
             if name not in known:
-                raise SpecError(f"the frame has no column {name!r}. Its columns are {_list_names(list(known))}.")
+                raise SpecError(f"the frame has no column {name!r}. Choose from {_list_names(list(known))}.")
     return requested
 
 

@@ -31,7 +31,7 @@ class PackLayout:
     """The form of packed rows."""
 
     length: int  # tokens of a packed row
-    long: LongTexts  # what happens to longer texts
+    long: LongTexts  # what happens to a text with more tokens
     leaves: tuple[int, ...]  # numbers of the leaves of a text that are packed
     names: tuple[str, ...]  # the fields of a packed row for these leaves
     pads: tuple[Any, ...]  # the padding of each of these fields

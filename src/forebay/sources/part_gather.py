@@ -18,12 +18,11 @@ from forebay.sources.arrays import make_gather
 
 __all__ = ["PartGather", "join_extents"]
 
-GatherPart: TypeAlias = Callable[[int, Rows, Sequence[Array]], None]  # part, its row numbers, targets
+GatherPart: TypeAlias = Callable[[int, Rows, Sequence[Array]], None]  # index of a part, rows of the part, output arrays
 Extent = TypeVar("Extent", MemoryExtent, FileExtent)
 
-_SCRATCH_NBYTES = (
-    4 * 2**20
-)  # bytes per thread of a temporary buffer, into which shuffled rows are gathered part by part
+# Bytes per thread of a temporary buffer, into which shuffled rows are gathered part by part.
+_SCRATCH_NBYTES = 4 * 2**20
 _SAMPLE_ROWS = 64  # rows; if the first rows of a group are sorted by part, probably all of its rows are sorted
 _SMALL_SAMPLE_ROWS = 8  # rows; examined first, because they suffice for most groups and need no NumPy
 _LARGE_ROW_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without the scratch buffer
@@ -98,14 +97,14 @@ class PartGather:
                 yield part, step.rows[run] - self._boundaries[part]
 
     def count_rows(self, rows: Rows) -> dict[int, int]:
-        """Return part -> number of these rows that it has."""
+        """Return a dict: index of a part -> how many of these rows it has."""
         if isinstance(rows, slice):
             return {part: part_rows.stop - part_rows.start for part, part_rows in split_slice(rows, self._boundaries)}
         parts, counts = np.unique(find_parts(rows, self._first_rows), return_counts=True)
         return dict(zip(parts.tolist(), counts.tolist(), strict=True))
 
     def select(self, rows: Array) -> Iterator[tuple[int, Array, Array]]:
-        """Yield each part, the indices in `rows` of its rows, and its row numbers."""
+        """Yield for each part its index, the positions in `rows`, and its row numbers."""
         parts = find_parts(rows, self._first_rows)
         for part, selection in split_by_part(parts, len(self._first_rows)):
             yield part, selection, rows[selection] - self._boundaries[part]

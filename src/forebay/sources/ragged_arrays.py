@@ -33,7 +33,7 @@ class RaggedArraySource(AbstractSource):
         lengths = {name: len(leaf) for leaf, name in zip(self._leaves, self.structure.paths, strict=True)}
         if len({*lengths.values()}) > 1:
             listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
-            raise SpecError(f"all arrays need the same number of rows, but {listed}. Shorten the longer ones.")
+            raise SpecError(f"all arrays need the same number of rows, but {listed}. Shorten the longer arrays.")
         self.specs = tuple(leaf.row_spec if isinstance(leaf, Ragged) else leaf.specs[0] for leaf in self._leaves)
         for spec, name in zip(self.specs, self.structure.paths, strict=True):
             spec.check(name)
@@ -106,8 +106,8 @@ def _check_ragged(ragged: Ragged, name: str) -> Ragged:
         )
     if offsets[-1] > len(values):
         raise SpecError(
-            f"the last offset of {name!r} is {offsets[-1]}, but it has only {len(values)} values. Pass offsets into "
-            "this array."
+            f"the last offset of {name!r} is {offsets[-1]}, but {name!r} has only {len(values)} values. Pass offsets "
+            "of these values."
         )
     return Ragged(values.astype(values.dtype.newbyteorder("="), copy=False), offsets)
 

@@ -33,7 +33,8 @@ class RowFilter:
         """
         if not callable(function):
             raise PipelineError(
-                f"filter() needs a function, got {function!r}. Pass one that returns a boolean for each row of a batch."
+                f"filter() needs a function, got {function!r}. Pass a function that returns a boolean for each row of "
+                "a batch."
             )
         if fields is None:
             return cls(function, tuple(range(len(structure.paths))), structure.builder(), structure.paths)
@@ -80,7 +81,7 @@ def find_leaf(structure: Structure, field: str, call: str) -> int:
         if field in paths:
             count, advice = "several fields", "Name one field."
         else:
-            count, advice = "no field", "Name one of these, or add the field to the source."
+            count, advice = "no field", "Name one of these fields, or add the field to the source."
         raise PipelineError(f"{call}() found {count} named {field!r} in a row with {', '.join(paths)}. {advice}")
     return paths.index(field)
 

@@ -13,7 +13,7 @@ from forebay.core.source import AbstractSource, Closeable
 
 __all__ = ["SharedPrefetch"]
 
-# For each gather of a part that the gather of a group makes: the index of the part, and its row numbers.
+# Returns the reads of parts that the gather of a group makes: for each, the index of the part and its row numbers.
 SplitGroup: TypeAlias = Callable[[Rows], Iterable[tuple[int, Rows]]]
 
 # Most row numbers in the queue of a part. Without this limit, a part that rarely has a row would make `SharedPrefetch`

@@ -37,7 +37,7 @@ def has_sparse_leaf(tree: Tree) -> bool:
 def _find_matrices(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Yield name and matrix for each sparse matrix in a tree.
 
-    `flatten` cannot be used before this check, because it would treat a DOK matrix as a dict.
+    Do not use `flatten` for this, because it would treat a DOK matrix as a dict.
     """
     if is_sparse(tree):
         yield ".".join(path) or "array", tree

@@ -28,7 +28,7 @@ def window_count(rows: int, length: int, stride: int) -> int:
 
 
 def make_windows(source: AbstractSource, rows: slice, length: int, stride: int) -> AbstractSource:
-    """Return a source of the windows of the given consecutive rows of a source.
+    """Return a source of windows over some consecutive rows of a source.
 
     Raise PipelineError if `rows` is shorter than one window.
     """

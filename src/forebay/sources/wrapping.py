@@ -13,7 +13,8 @@ __all__ = ["WrappingSource"]
 class WrappingSource(AbstractSource):
     """Copies the attributes of its inner source, except for specs, structure and length.
 
-    `inner_rows` is the number of rows of the inner source that each further row of this source needs on average.
+    `inner_rows` is the number of rows of the inner source that each further row of this source needs on average. For
+    windows, it is the stride.
     """
 
     def __init__(self, inner: AbstractSource, *, inner_rows: float) -> None:

@@ -18,7 +18,7 @@ class BlockSchedule:
 
     A group is admitted when all its blocks have a buffer. It is released when its rows have been copied from these
     buffers. A block keeps its buffer until all admitted groups that need the block have been released. So the number of
-    buffers limits how many groups `BlockReadSession` prefetches. The next group gets its buffers one by one.
+    buffers limits how many groups `BlockReadSession` prefetches. The next group gets buffers as they become free.
     """
 
     def __init__(self, upcoming: UpcomingBlocks, buffers: int) -> None:

@@ -48,8 +48,8 @@ class MappedReader:
 class PageCacheReader:
     """Reads rows with another reader until the page cache holds the files.
 
-    The number of epochs is unknown, so the first epoch uses `reader`, which is the fastest for a single pass. It reads
-    rows into buffers. When the feed has gathered `WARM_AFTER_EPOCHS` times the rows of the source, a thread starts to
+    The number of epochs is unknown, so the first epoch uses `reader`, which reads rows into buffers and is the fastest
+    for a single pass. When the feed has gathered `WARM_AFTER_EPOCHS` times the rows of the source, a thread starts to
     read the files into the page cache. When all files are in the page cache, this class gathers rows from the mapped
     files.
     """

@@ -51,7 +51,7 @@ class DirectRowReader:
         ranges, memory = merge_ranges(starts, nbytes, alignment=self._files.alignment, gap=GAP_NBYTES), buffer
         if ranges.total_nbytes > buffer.nbytes:
             ranges = merge_ranges(starts, nbytes, alignment=self._files.alignment)
-        if ranges.total_nbytes > buffer.nbytes:  # consecutive rows are one range, including the bytes between them
+        if ranges.total_nbytes > buffer.nbytes:  # the range of consecutive rows includes the bytes between them
             memory = aligned_memory(ranges.total_nbytes)
         return PartRead(rows, buffer, memory, ranges, self._threads.start(self._files, ranges.split(), memory))
 

@@ -102,7 +102,7 @@ class ChunkBudget:
     def _validate_count(self, counted: str, count: int, record_nbytes: int) -> None:
         if count > max(_MIN_CHUNKS, self._budget.cached_nbytes // record_nbytes):
             raise BudgetError(
-                f"{counted}. Their records need {count * record_nbytes} bytes of memory, more than the budget of "
+                f"{counted}. To manage them takes {count * record_nbytes} bytes of memory, more than the budget of "
                 f"{format_nbytes(self._budget.cached_nbytes)}. If you trust the file, pass "
                 f"max_held_bytes={count * record_nbytes} or more, or write larger chunks."
             )

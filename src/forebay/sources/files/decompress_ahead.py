@@ -59,7 +59,7 @@ class DecompressAhead(LookAhead):
         self._start_threads(min(Machine.detect().cores, len(nbytes)), "forebay-decompress")
 
     def release_group(self, rows: Rows) -> bool:
-        """Release the files that are not needed any more after the group of these rows.
+        """Record that the group with these rows was gathered, and release files without pending rows.
 
         Return False if no group with these rows was admitted. The group may belong to another feed of the source.
         """

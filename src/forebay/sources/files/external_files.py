@@ -1,6 +1,6 @@
-"""`external_files=`: the option that allows data in other files, to which a file refers.
+"""`external_files=`: whether Forebay reads data in other files to which a file refers.
 
-Forebay refuses such files by default, because a file from an untrusted source could name any file of this machine.
+By default it does not, because a file from an untrusted source could name any file of this machine.
 """
 
 from typing import Literal, TypeAlias, get_args

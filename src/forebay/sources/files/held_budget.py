@@ -19,7 +19,7 @@ from forebay.errors import BudgetError, SourceError
 __all__ = ["DEFAULT_HELD_NBYTES", "MAX_ITEM_NBYTES", "HeldBudget", "is_valid_claim", "validate_claim"]
 
 DEFAULT_HELD_NBYTES = 2**30  # bytes of decompressed data in the caches of a source, if the user sets no budget
-_MIN_LIMIT_NBYTES = 64 * 2**20  # bytes; Forebay never refuses a file that needs at most so many
+_MIN_LIMIT_NBYTES = 64 * 2**20  # bytes; Forebay never refuses a file that needs no more memory than this
 _MAX_AXES = 64  # NumPy's limit
 MAX_ITEM_NBYTES = 64 * 2**20  # bytes of a single value, such as a string of fixed length
 _MAX_ARRAY_NBYTES = 2**62  # bytes; safely below NumPy's limit of 2**63 - 1

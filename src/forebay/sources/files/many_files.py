@@ -162,7 +162,7 @@ class FilesSource(AbstractSource):
             return []
         regions: list[MemoryRegion] = []
         for file_regions in self._read_files(lambda source: source.memory()):
-            if not file_regions:  # all rows must be in regions that can be page-locked, or none are
+            if not file_regions:  # the regions must contain all rows, so one file without regions is enough
                 return []
             regions += file_regions
         return regions

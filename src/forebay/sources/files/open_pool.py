@@ -1,4 +1,4 @@
-"""`SourcePool`: open sources, of which the least recently used are closed."""
+"""`SourcePool`: keeps some sources open, and closes those that were used least recently."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -76,7 +76,7 @@ def _validate_no_loop(pattern: str, match: Path) -> None:
 def stamp_files(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
     """Return (absolute path, bytes, modification time in ns) of each file.
 
-    For a folder, such as a Zarr store, return these of everything in the folder.
+    For a folder, such as a Zarr store, return these values of all files and folders in it.
     """
     stamps = []
     for path in paths:

@@ -64,7 +64,7 @@ class SegmentedColumn:
         return [memory_region(self._memory)] if self._has_native_rows else []
 
     def memory_extents(self) -> list[MemoryExtent]:
-        """Return one extent per segment, or an empty list if `memory()` returns one."""
+        """Return one extent per segment, or an empty list in the same cases as `memory`."""
         return self._extents() if self._has_native_rows else []
 
     @property
