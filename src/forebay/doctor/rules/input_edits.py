@@ -338,6 +338,7 @@ def _restartable_text(code: ScriptCode, iterable: ast.expr) -> str | None:
 
 
 def outer_loop(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
+    """Return the outermost loop around a statement or, without one, the statement."""
     return [statement, *code.loops_around(statement)][-1]
 
 

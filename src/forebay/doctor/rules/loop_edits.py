@@ -26,7 +26,7 @@ from forebay.doctor.analyse.script_code import (
     stored_names,
 )
 from forebay.doctor.rules.edits import Edit, import_lines
-from forebay.doctor.rules.input_edits import patch_statement
+from forebay.doctor.rules.input_edits import outer_loop, patch_statement
 
 __all__ = [
     "change_arrays",
@@ -83,7 +83,7 @@ def upload_once_in_loop(code: ScriptCode, number: int, framework: str) -> list[E
         return []
     patches = [code.replace(node, f'fb.upload_once({code.text(data)}, to="{framework}")') for node, data in parts]
     imports = import_lines(code)
-    before = [Edit.before(_outermost_loop(code, loop), *imports)] if imports else []
+    before = [Edit.before(outer_loop(code, loop), *imports)] if imports else []
     return [*before, *patch_statement(code, statement, *patches)]
 
 
@@ -114,7 +114,7 @@ def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list
                 patches.append(code.replace(array, _selection(code, array, name, index, framework)))
             edits += patch_statement(code, owner, *patches)
     imports = import_lines(code) if any("fb." in line for line in lines.values()) else []
-    return [Edit.before(_outermost_loop(code, loop), *imports, *lines.values()), *edits] if edits else []
+    return [Edit.before(outer_loop(code, loop), *imports, *lines.values()), *edits] if edits else []
 
 
 def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str = "") -> list[Edit]:
@@ -132,10 +132,10 @@ def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str 
         return []
     name = names.pop()
     if torch_change and root_name(code.value_of(name)) == "torch":
-        return [Edit.before(_outermost_loop(code, loop), f"{name} = {torch_change.format(name)}")]
+        return [Edit.before(outer_loop(code, loop), f"{name} = {torch_change.format(name)}")]
     imports = ["import numpy as np"] if change.startswith("np.") and not code.imports("numpy") else []
     change = re.sub(r"^np\b", code.module_alias("numpy", "np"), change)
-    return [Edit.before(_outermost_loop(code, loop), *imports, f"{name} = {change.format(name)}")]
+    return [Edit.before(outer_loop(code, loop), *imports, f"{name} = {change.format(name)}")]
 
 
 def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
@@ -156,7 +156,7 @@ def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
     else:
         patch = code.replace(elements, f"[*{converted}]")
     imports = [] if code.imports("numpy") else ["import numpy as np"]
-    before = [Edit.before(_outermost_loop(code, loop), *imports)] if imports else []
+    before = [Edit.before(outer_loop(code, loop), *imports)] if imports else []
     return [*before, *patch_statement(code, statement, patch)]
 
 
@@ -186,7 +186,7 @@ def pin_array(code: ScriptCode, number: int) -> list[Edit]:
             patches.append(code.replace(target, wrapped))
     if not patches:
         return []
-    return [Edit.before(_outermost_loop(code, loop), *lines.values()), *patch_statement(code, statement, *patches)]
+    return [Edit.before(outer_loop(code, loop), *lines.values()), *patch_statement(code, statement, *patches)]
 
 
 def remove_call(code: ScriptCode, number: int, *names: str) -> list[Edit]:
@@ -227,10 +227,6 @@ def _statement_and_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None,
         return None, None
     loops = code.loops_around(statement)
     return statement, loops[0] if loops else None
-
-
-def _outermost_loop(code: ScriptCode, loop: ast.stmt) -> ast.stmt:
-    return [loop, *code.loops_around(loop)][-1]
 
 
 def _outermost_invariant(code: ScriptCode, loop: ast.For | ast.While, nodes: Sequence[ast.expr]) -> ast.stmt:

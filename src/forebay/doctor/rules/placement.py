@@ -10,7 +10,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.predict import cure_changes
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.pageable_upload import PAGEABLE_BYTES_PER_SECOND
-from forebay.doctor.rules.placement_edits import fit_placement
+from forebay.doctor.rules.placement_edits import fit_placement, shorten_device
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import frequency, nbytes_per_call
 
@@ -89,16 +89,11 @@ def _estimate_seconds(view: CaptureView, moves: list[LedgerEvent]) -> float:
 def _devices(site: CallSite) -> tuple[str, str]:
     """Return the short names of the source and the target device."""
     source, target = _first_value(site, "source", "one device"), _first_value(site, "target", "another")
-    return _shorten_device(source), _shorten_device(target)
+    return shorten_device(source), shorten_device(target)
 
 
 def _first_value(site: CallSite, name: str, default: str) -> str:
     return str(next((value for value in site.values(name) if value), default))
-
-
-def _shorten_device(device: str) -> str:
-    """Shorten `/job:localhost/replica:0/task:0/device:GPU:0` to GPU:0."""
-    return device.rsplit("device:", 1)[-1]
 
 
 _MEASURED_BASIS = (

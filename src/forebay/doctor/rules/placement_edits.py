@@ -9,7 +9,7 @@ from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.input_edits import patch_statement
 
-__all__ = ["fit_placement"]
+__all__ = ["fit_placement", "shorten_device"]
 
 _NO_KERNEL = (
     "# Line {number} is inside of `{scope}`, but TensorFlow runs {op} on {target}: it has no kernel for this dtype\n"
@@ -38,11 +38,18 @@ def fit_placement(view: CaptureView, site: CallSite, framework: str) -> str:
         if _requests_device(scope, target):
             return _change_scope(code, scope, source)
         notes.append(
-            _NO_KERNEL.format(number=number, scope=_scope_text(code, scope), op=operation, target=_short(target))
+            _NO_KERNEL.format(
+                number=number, scope=_scope_text(code, scope), op=operation, target=shorten_device(target)
+            )
         )
         return []
 
     return fit_line(view, site.line, make_edits) or "".join(notes[:1])
+
+
+def shorten_device(device: str) -> str:
+    """Shorten `/job:localhost/replica:0/task:0/device:GPU:0` and `/GPU:0` to GPU:0."""
+    return device.rsplit("device:", 1)[-1].removeprefix("/")
 
 
 def _requests_device(scope: ast.With, target: str) -> bool:
@@ -50,7 +57,7 @@ def _requests_device(scope: ast.With, target: str) -> bool:
     call = next(item.context_expr for item in scope.items if last_name(item.context_expr) == "device")
     argument = call.args[0] if isinstance(call, ast.Call) and call.args else None
     if isinstance(argument, ast.Constant):
-        return _short(str(argument.value)).upper() == _short(target).upper()
+        return shorten_device(str(argument.value)).upper() == shorten_device(target).upper()
     return False
 
 
@@ -59,16 +66,11 @@ def _change_scope(code: ScriptCode, scope: ast.With, source: str) -> list[Edit]:
     call = next(item.context_expr for item in scope.items if last_name(item.context_expr) == "device")
     if not isinstance(call, ast.Call) or not source:
         return []
-    return patch_statement(code, scope, code.replace(call.args[0], f'"/{_short(source)}"'))
+    return patch_statement(code, scope, code.replace(call.args[0], f'"/{shorten_device(source)}"'))
 
 
 def _scope_text(code: ScriptCode, scope: ast.With) -> str:
     return (code.rewrite_header(scope) or "with tf.device(...):").removesuffix(":")
-
-
-def _short(device: str) -> str:
-    """Shorten `/job:localhost/replica:0/task:0/device:GPU:0` and `/GPU:0` to GPU:0."""
-    return device.rsplit("device:", 1)[-1].removeprefix("/")
 
 
 def _move_before_loop(code: ScriptCode, number: int) -> list[Edit]:

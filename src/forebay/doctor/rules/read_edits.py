@@ -8,7 +8,7 @@ import ast
 from forebay.doctor.analyse.loop_code import counter_of
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name
 from forebay.doctor.rules.edits import Edit, import_lines
-from forebay.doctor.rules.input_edits import patch_statement
+from forebay.doctor.rules.input_edits import outer_loop, patch_statement
 
 __all__ = ["check_on_device", "read_few_times", "receive_later"]
 
@@ -53,7 +53,7 @@ def receive_later(code: ScriptCode, number: int) -> list[Edit]:
     later = code.rewrite(statement, code.replace(read, _arrived_value(read, name)))
     put = f"{readback}.put({code.text(value)})"
     return [
-        Edit.before([loop, *code.loops_around(loop)][-1], *import_lines(code), f"{readback} = fb.Readback()"),
+        Edit.before(outer_loop(code, loop), *import_lines(code), f"{readback} = fb.Readback()"),
         Edit.instead(statement, f"{put}\nfor _, {name} in {readback}.ready():\n    {later}"),
         Edit.after_loop(loop, f"for _, {name} in {readback}.drain():", f"    {later}"),
     ]
