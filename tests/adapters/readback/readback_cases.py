@@ -145,6 +145,13 @@ def test_bfloat16_comes_back_as_float32(framework):
     assert found.tolist() == [1.5, -2.0]
 
 
+@only_for["torch"]
+def test_results_come_back_from_an_amd_gpu_through_pytorch(framework, monkeypatch):
+    monkeypatch.setattr(framework.version, "hip", "6.4")
+    tensor_type = type("TensorOnAmdGpu", (framework.Tensor,), {"is_cuda": True})
+    assert read(framework.tensor([1.0, 2.0]).as_subclass(tensor_type)).tolist() == [1.0, 2.0]
+
+
 @pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="only JAX and TensorFlow add bfloat16 to NumPy")
 def test_bfloat16_comes_back_in_the_frameworks_numpy_dtype(framework):
     found = read(as_bfloat16(framework, make([1.5, -2.0])))

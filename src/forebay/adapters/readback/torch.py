@@ -20,7 +20,7 @@ class HostCopier:
 
     PyTorch first copies them on their device, after the work that computes them. Then a stream of Forebay copies these
     snapshots to the host. So the program may change the tensors after `start_copy`. Host tensors need only the first
-    step.
+    step. From devices other than NVIDIA GPUs, PyTorch itself copies the snapshots, and `start_copy` waits for it.
     """
 
     def __init__(self, max_copies: int) -> None:
@@ -67,8 +67,9 @@ def _as_dense(tensor: Any) -> Any:
 
 
 def _device_index(snapshot: Any) -> int | None:
-    """Return the index of the tensor's GPU, or None for a tensor on the host."""
-    return snapshot.get_device() if snapshot.is_cuda else None
+    """Return the index of the tensor's NVIDIA GPU, or None for other devices."""
+    is_on_nvidia_gpu = snapshot.is_cuda and torch.version.hip is None  # PyTorch also names AMD GPUs "cuda"
+    return snapshot.get_device() if is_on_nvidia_gpu else None
 
 
 def _device_array(snapshot: Any) -> DeviceArray:
