@@ -1,10 +1,10 @@
-"""Lists of NumPy arrays that one call of a framework joins to an array."""
+"""Lists whose items one call of a framework joins to an array."""
 
 from typing import Any
 
 import numpy as np
 
-__all__ = ["count_pieces", "pieces_detail"]
+__all__ = ["count_pieces", "first_leaf", "pieces_detail"]
 
 # Exact types of NumPy arrays and scalars. Of the subclasses, only `np.memmap` counts.
 _HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})
@@ -24,3 +24,10 @@ def pieces_detail(data: Any) -> dict[str, int]:
     """Return the detail `pieces` of an upload event; {} if `count_pieces` returns 0."""
     pieces = count_pieces(data)
     return {"pieces": pieces} if pieces else {}
+
+
+def first_leaf(data: Any) -> Any:
+    """Return the first item in nested lists and tuples, or the empty list or tuple in its place."""
+    while isinstance(data, list | tuple) and data:
+        data = data[0]
+    return data

@@ -11,6 +11,7 @@ import numpy as np
 
 from forebay.doctor.capture.data_fingerprint import fingerprint
 from forebay.doctor.capture.hooks.cupy.proxy_classes import hook_class
+from forebay.doctor.capture.hooks.pieces import first_leaf
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.model.events import EventKind
@@ -102,15 +103,9 @@ def _describe_set(result: Any, array: Any, arr: Any, *_: Any, **__: Any) -> Desc
 def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> Description | None:
     """Describe the upload of host data; None for device arrays and lists of them."""
     data = args[0] if args else kwargs.get("a", kwargs.get("obj"))
-    if hasattr(_first_leaf(data), "__cuda_array_interface__"):
+    if hasattr(first_leaf(data), "__cuda_array_interface__"):
         return None
     return result.nbytes, _describe_array(result) | _describe_source(data, result.dtype)
-
-
-def _first_leaf(data: Any) -> Any:
-    while isinstance(data, list | tuple) and data:
-        data = data[0]
-    return data
 
 
 _dtype_name = lru_cache(maxsize=64)(str)  # cached: formatting a dtype takes longer than all other details

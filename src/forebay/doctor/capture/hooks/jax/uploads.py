@@ -19,7 +19,7 @@ from forebay.doctor.capture.hooks.jax.arrays import (
     host_arrays_in,
 )
 from forebay.doctor.capture.hooks.jax.jit import is_tracing
-from forebay.doctor.capture.hooks.pieces import count_pieces
+from forebay.doctor.capture.hooks.pieces import count_pieces, first_leaf
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import OnReturn, Patches, make_hook
@@ -69,15 +69,9 @@ def hook_joins(patches: Patches) -> None:
 def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> tuple[int, dict[str, Any] | None] | None:
     """Describe the upload of host data; None for (lists of) device arrays and traced calls."""
     data = args[0] if args else kwargs.get("a", kwargs.get("object"))
-    if not isinstance(result, ArrayImpl) or is_tracing() or isinstance(_first_leaf(data), jax.Array):
+    if not isinstance(result, ArrayImpl) or is_tracing() or isinstance(first_leaf(data), jax.Array):
         return None
     return result.nbytes, describe_converted(result, data)
-
-
-def _first_leaf(data: Any) -> Any:
-    while isinstance(data, list | tuple) and data:
-        data = data[0]
-    return data
 
 
 def _record_put(
