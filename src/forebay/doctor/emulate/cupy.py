@@ -8,6 +8,7 @@ import cupy
 import numpy as np
 
 from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.emulate.transfers import narrow
 from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
@@ -86,12 +87,7 @@ def _page_lock(data: Any) -> Any:
     return locked
 
 
-def _narrow(data: Any) -> Any:
-    """Return float64 data as float32, other data unchanged."""
-    return data.astype("float32") if data.dtype == "float64" else data
-
-
-_PREPARATIONS = {EmulationKind.LOCK: _page_lock, EmulationKind.NARROW: _narrow}
+_PREPARATIONS = {EmulationKind.LOCK: _page_lock, EmulationKind.NARROW: narrow}
 
 
 def _prefetch_conversion(emulator: Emulator, convert: Function) -> Function:

@@ -16,6 +16,7 @@ from forebay.doctor.capture.hooks.jax.jit import is_tracing
 from forebay.doctor.capture.hooks.jax.settings import CONTEXTS, SWITCHES
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.emulate.transfers import narrow
 from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
@@ -64,15 +65,10 @@ def _prepare_or_prefetch(emulator: Emulator, upload: Function) -> Function:
     def hook(*args: Any, **kwargs: Any) -> Any:
         if not args or type(args[0]) is not np.ndarray or is_tracing():
             return upload(*args, **kwargs)
-        data = emulator.prepared.substitute(args[0], _narrow)
+        data = emulator.prepared.substitute(args[0], narrow)
         return emulator.prefetch.upload(partial(upload, data, *args[1:], **kwargs), data, _start_upload)
 
     return hook
-
-
-def _narrow(data: Any) -> Any:
-    """Return float64 data as float32, other data unchanged."""
-    return data.astype("float32") if data.dtype == "float64" else data
 
 
 def _start_upload(upload: Function) -> Function:
@@ -152,7 +148,7 @@ class _EmulatedJit(FunctionProxy):
         """Return the argument to pass: a reused device array, a narrowed array, or the leaf."""
         if type(leaf) is not np.ndarray:
             return leaf
-        leaf = self._emulator.prepared.substitute(leaf, _narrow)
+        leaf = self._emulator.prepared.substitute(leaf, narrow)
         if not self._emulator.uploads.should_replace(leaf):
             return leaf
         return self._emulator.uploads.upload(partial(_asarray, leaf), leaf, "jit", is_reusable=_is_usable)

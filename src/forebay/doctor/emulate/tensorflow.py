@@ -16,6 +16,7 @@ from forebay.doctor.capture.hooks.tensorflow.reads import NUMPY_READS
 from forebay.doctor.capture.hooks.tensorflow.settings import SWITCHES
 from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, element_type_of, nbytes_of
 from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.emulate.transfers import narrow
 from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
@@ -107,15 +108,10 @@ def _prepare_or_prefetch(emulator: Emulator, convert: Function) -> Function:
     def hook(value: Any, ctx: Any, dtype: Any = None) -> Any:
         if type(value) is not np.ndarray:
             return convert(value, ctx, dtype)
-        value = emulator.prepared.substitute(value, _narrow)
+        value = emulator.prepared.substitute(value, narrow)
         return emulator.prefetch.upload(partial(convert, value, ctx, dtype), value, _start_upload)
 
     return hook
-
-
-def _narrow(data: Any) -> Any:
-    """Return float64 data as float32, other data unchanged."""
-    return data.astype("float32") if data.dtype == "float64" else data
 
 
 def _start_upload(convert: Function) -> Function:

@@ -17,6 +17,7 @@ from forebay.doctor.capture.hooks.torch.call_hooks import TorchHook, TorchHooks
 from forebay.doctor.capture.hooks.torch.fingerprint import fingerprint_of_tensor
 from forebay.doctor.capture.hooks.torch.settings import SWITCHES
 from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.emulate.transfers import narrow
 from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.emulation import EmulationKind, FeedRows
 
@@ -196,7 +197,7 @@ def _narrow(data: Any) -> Any:
     """Return float64 data as float32, other data unchanged."""
     if isinstance(data, torch.Tensor):
         return data.float() if data.dtype is torch.float64 else data
-    return data.astype("float32") if isinstance(data, np.ndarray) and data.dtype == "float64" else data
+    return narrow(data) if isinstance(data, np.ndarray) else data
 
 
 def _move_early(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

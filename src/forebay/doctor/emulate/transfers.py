@@ -12,7 +12,7 @@ from forebay.doctor.capture.data_fingerprint import fingerprint
 from forebay.doctor.emulate.target_line import TargetLine
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 
-__all__ = ["PreparedUploads", "SkippedReads", "UploadPrefetch", "UploadReuse", "kind_of_data"]
+__all__ = ["PreparedUploads", "SkippedReads", "UploadPrefetch", "UploadReuse", "kind_of_data", "narrow"]
 
 # A fingerprint takes longer than some steps, so it is not computed at every upload of an object.
 EXAMINED_CALLS = 8  # after this many uploads of an object with equal fingerprints, fewer fingerprints are computed
@@ -173,6 +173,11 @@ class PreparedUploads:
             return data
         self.replaced += 1
         return self._prepared[key]
+
+
+def narrow(data: Any) -> Any:
+    """Return float64 data as float32, other data unchanged."""
+    return data.astype("float32") if data.dtype == "float64" else data
 
 
 class SkippedReads:
