@@ -1,13 +1,14 @@
 """Devices, streams, events and kernels of the CUDA driver.
 
-If the driver reports an error, these classes raise `DeviceError`, except where they enter or leave `with device:` or
-free something. The user's code may be capturing a CUDA graph, on this thread or on another thread. Therefore
+If the driver reports an error, these classes raise `DeviceError`, except where they leave `with device:` or free
+something. The user's code may be capturing a CUDA graph, on this thread or on another thread. Therefore
 `with device:` makes the device's context current and sets the thread's capture mode to relaxed, and restores both at
 the end. In any other capture mode, a query of an event would invalidate a capture in progress.
 """
 
 import ctypes
 import threading
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from types import TracebackType
@@ -64,10 +65,7 @@ class Device:
         state = self._thread_state.__dict__
         depth = state.get("depth", 0)
         if depth == 0:
-            self._calls.push_context(self._context)
-            mode = state.setdefault("mode", ctypes.c_int())
-            mode.value = RELAXED_CAPTURE
-            self._calls.exchange_capture_mode(ctypes.addressof(mode))  # stores the previous mode in `mode`
+            self._push_context(state)
         state["depth"] = depth + 1
         return self
 
@@ -78,7 +76,22 @@ class Device:
         state["depth"] -= 1
         if state["depth"] == 0:
             self._calls.exchange_capture_mode(ctypes.addressof(state["mode"]))
-            self._calls.pop_context(ctypes.addressof(state.setdefault("popped", ctypes.c_void_p())))
+            self._pop_context(state)
+
+    def _push_context(self, state: dict[str, Any]) -> None:
+        """Make the context current, and set the capture mode of the thread to relaxed."""
+        code = self._calls.push_context(self._context)
+        if code:
+            raise cuda_error(code, f"making device {self.index} current")
+        mode = state.setdefault("mode", ctypes.c_int())
+        mode.value = RELAXED_CAPTURE
+        code = self._calls.exchange_capture_mode(ctypes.addressof(mode))  # stores the previous mode in `mode`
+        if code:
+            self._pop_context(state)
+            raise cuda_error(code, "setting the capture mode of the thread")
+
+    def _pop_context(self, state: dict[str, Any]) -> None:
+        self._calls.pop_context(ctypes.addressof(state.setdefault("popped", ctypes.c_void_p())))
 
     def make_current(self) -> None:
         """Make the device current on a thread of Forebay until the thread ends.
@@ -114,7 +127,7 @@ class Device:
             return int(check_result(cu.cuMemAlloc(nbytes), f"allocating {nbytes} bytes of device memory"))
 
     def free(self, pointer: int) -> None:
-        with self:
+        with suppress(DeviceError), self:
             cu.cuMemFree(pointer)
 
     def page_lock(self, address: int, nbytes: int, *, read_only: bool = False) -> None:
@@ -209,7 +222,7 @@ class Event:
             check_result(cu.cuEventSynchronize(self.handle), "in work queued earlier")
 
     def close(self) -> None:
-        with self._device:
+        with suppress(DeviceError), self._device:
             cu.cuEventDestroy(self.handle)
 
 
@@ -271,7 +284,7 @@ class Stream:
         check_result(cu.cuStreamSynchronize(self.handle), "in work queued earlier")
 
     def close(self) -> None:
-        with self._device:
+        with suppress(DeviceError), self._device:
             cu.cuStreamDestroy(self.handle)
 
 
