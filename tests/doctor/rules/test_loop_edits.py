@@ -20,7 +20,6 @@ from forebay.doctor.rules.loop_edits import (
     convert_before_loop,
     disable_setting,
     keep_arrays_on_device,
-    pin_array,
     remove_call,
 )
 from forebay.doctor.rules.read_edits import check_on_device, read_few_times, receive_later
@@ -157,14 +156,6 @@ def test_only_one_array_of_a_line_changes_its_dtype():
 def test_a_changed_array_has_the_script_s_name_of_numpy(line, name):
     text = code_after(f"{line}\nfor i in r:\n    f(x[i])", 3, change_arrays, "np.asarray({})")
     assert text == f"# before line 2:\nx = {name}.asarray(x)"
-
-
-def test_only_slices_of_a_page_locked_array_are_page_locked():
-    tensor = "x = torch.ones(9)\nfor i in r:\n    b = x[{}].to(device)"
-    text = code_after(tensor.format("i : i + 4"), 3, pin_array)
-    assert "x = x.pin_memory()" in text
-    assert "b = x[i : i + 4].to(device, non_blocking=True)" in text
-    assert code_after(tensor.format("rows"), 3, pin_array) == ""
 
 
 def test_a_wait_happens_in_few_steps_and_the_loop_gets_a_counter():

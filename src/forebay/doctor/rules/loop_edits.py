@@ -33,7 +33,6 @@ __all__ = [
     "convert_all_elements",
     "convert_before_loop",
     "disable_setting",
-    "pin_array",
     "keep_arrays_on_device",
     "remove_call",
     "upload_once_in_loop",
@@ -158,35 +157,6 @@ def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
     imports = [] if code.imports("numpy") else ["import numpy as np"]
     before = [Edit.before(outer_loop(code, loop), *imports)] if imports else []
     return [*before, *patch_statement(code, statement, patch)]
-
-
-def pin_array(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that page-lock the array of which a line uploads slices.
-
-    A slice of a page-locked tensor of PyTorch is page-locked too. Rows selected by row numbers would be a new, pageable
-    tensor, so they need another cure.
-    """
-    statement, loop = _statement_and_loop(code, number)
-    if statement is None or loop is None:
-        return []
-    lines: dict[str, str] = {}
-    patches = []
-    for part in conversions_in(statement):
-        array = next(iter(sliced_arrays(part.data)), None)
-        is_slice = array is not None and array is part.data and isinstance(array.slice, ast.Slice)
-        if array is None or not is_slice or names_in(array.value) & stored_names(loop):
-            continue
-        name = code.text(array.value)
-        tensor = name if root_name(code.value_of(name)) == "torch" else f"torch.from_numpy({name})"
-        lines[name] = f"{name} = {tensor}.pin_memory()"
-        target = next((node for node in ast.walk(part.node) if last_name(node) in ("to", "cuda")), None)
-        if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
-            setting = code.set_keyword(target, "non_blocking", "True")
-            wrapped = code.rewrite(target, code.replace(target.func.value, code.text(array)), setting)
-            patches.append(code.replace(target, wrapped))
-    if not patches:
-        return []
-    return [Edit.before(outer_loop(code, loop), *lines.values()), *patch_statement(code, statement, *patches)]
 
 
 def remove_call(code: ScriptCode, number: int, *names: str) -> list[Edit]:

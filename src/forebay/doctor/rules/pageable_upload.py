@@ -13,7 +13,7 @@ from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict.upload_cure_changes import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line, has_excerpt
-from forebay.doctor.rules.loop_edits import pin_array
+from forebay.doctor.rules.pin_edits import pin_array
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, keep_on_device_fits, nbytes_per_call
 
