@@ -18,6 +18,7 @@ from forebay.core.c_functions import address_of
 from forebay.core.handoff import StreamMarker
 from forebay.core.shared_memory import SharedBlock
 from forebay.core.spec import Array, Layout
+from forebay.engines.cuda.copy_plan import Destination
 from forebay.engines.cuda.driver import Device, Event, Stream, make_stream_wait
 
 __all__ = ["CudaMemory", "DeviceRoot", "PageLockedMemory", "ShadowArray"]
@@ -163,6 +164,11 @@ class CudaMemory:
 
     def root(self, layout: Layout, leaf: int, batch: int) -> DeviceRoot:
         return DeviceRoot(self, layout.view(self._shadow, leaf, batch=batch), self.pointer - self._shadow_address)
+
+    def destination(self, layout: Layout, leaf: int) -> Destination:
+        """Return where the rows of a leaf are in the slot."""
+        pointer = self.pointer + layout.offsets[leaf]
+        return Destination(pointer, layout.batch_rows, layout.strides[leaf], layout.specs[leaf].nbytes)
 
     def lease_object(self, root: DeviceRoot) -> Any:
         return root.shadow

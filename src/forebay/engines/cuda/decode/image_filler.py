@@ -18,7 +18,6 @@ from forebay.core.rows import Rows, row_count, row_numbers
 from forebay.core.skipped_rows import RowRepair, SkippedRow
 from forebay.core.source import AbstractSource, MemoryRegion
 from forebay.core.spec import Array, Layout, Structure
-from forebay.engines.cuda.copy_plan import Destination
 from forebay.engines.cuda.decode.device_decoder import DecodedImages, DeviceDecoder
 from forebay.engines.cuda.engine import CudaEngine
 from forebay.engines.cuda.memory import CudaMemory
@@ -110,7 +109,7 @@ class ImageFiller:
             repair = RowRepair.of(failed, rows.count, layout.batch_rows)
             self._copy_images(memory, layout, repair)
             if self._other_leaves:
-                destinations = [_destination(memory, layout, leaf) for leaf in self._other_leaves]
+                destinations = [memory.destination(layout, leaf) for leaf in self._other_leaves]
                 specs = [layout.specs[leaf] for leaf in self._other_leaves]
                 self._staged_others.upload(memory.stream, destinations, specs, repair.apply_to_numbers(numbers))
         with self._lock:
@@ -167,7 +166,7 @@ class ImageFiller:
         return is_valid
 
     def _queue_resize(self, memory: CudaMemory, layout: Layout, table: Array) -> None:
-        destination = _destination(memory, layout, self._images.leaf)
+        destination = memory.destination(layout, self._images.leaf)
         sizes = self._height, self._width, self._channels
         job = _ResizeJob(destination.pointer, destination.batch_stride, destination.batch_rows, *sizes)
         ctypes.memmove(job.images, table.ctypes.data, table.nbytes)
@@ -193,13 +192,13 @@ class ImageFiller:
         if not len(positions):
             return []
         leaf, rows = self._images.leaf, np.asarray(row_numbers(numbers))[positions]
-        destination, spec = _destination(memory, layout, leaf), layout.specs[leaf]
+        destination, spec = memory.destination(layout, leaf), layout.specs[leaf]
         return self._staged_images.upload_scattered(memory.stream, destination, spec, rows, positions)
 
     def _copy_images(self, memory: CudaMemory, layout: Layout, repair: RowRepair) -> None:
         """Queue copies of good images over the images that they replace."""
         if repair.replacements:
-            destination = _destination(memory, layout, self._images.leaf)
+            destination = memory.destination(layout, self._images.leaf)
             targets = destination.addresses(np.fromiter(repair.replacements.keys(), np.int64))
             sources = destination.addresses(np.fromiter(repair.replacements.values(), np.int64))
             for target, source in zip(targets.tolist(), sources.tolist(), strict=True):
@@ -267,8 +266,3 @@ class _Images(_Leaves):
         targets = [spec.empty(row_count(rows)) for spec in self._source.specs]
         targets[self._leaves[0]] = out[0]
         self._source.gather(rows, targets)
-
-
-def _destination(memory: CudaMemory, layout: Layout, leaf: int) -> Destination:
-    pointer = memory.pointer + layout.offsets[leaf]
-    return Destination(pointer, layout.batch_rows, layout.strides[leaf], layout.specs[leaf].nbytes)

@@ -88,20 +88,10 @@ class Narrowing:
         pointer, _ = memory.narrowing_buffers[number]
         return Destination(pointer, layout.batch_rows, layout.batch_rows * spec.nbytes, spec.nbytes)
 
-    def queue_conversion(
-        self,
-        mover: RowMover,
-        memory: CudaMemory,
-        layout: Layout,
-        count: int,
-        slot_destination: Callable[[int], Destination],
-    ) -> None:
-        """Queue the kernels that convert `count` rows from the buffers into the slot.
-
-        `slot_destination` returns the destination of a leaf in the slot.
-        """
+    def queue_conversion(self, mover: RowMover, memory: CudaMemory, layout: Layout, count: int) -> None:
+        """Queue the kernels that convert `count` rows from the buffers into the slot."""
         for leaf in self._leaves:
             buffer = self.arrival_destination(memory, layout, leaf.number, leaf.spec)
             assert buffer is not None
-            target = slot_destination(leaf.number)
+            target = memory.destination(layout, leaf.number)
             mover.narrow_rows(memory.stream, buffer, target, count=count, is_float=leaf.is_float)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -109,7 +108,7 @@ class RowPuller:
         )
         with self._engine.fill_scope(memory, is_serial=is_serial):
             if mover is None:
-                destinations = [_slot_destination(memory, layout, leaf.number) for leaf in self._locations.leaves]
+                destinations = [memory.destination(layout, leaf.number) for leaf in self._locations.leaves]
                 self._staged.upload(memory.stream, destinations, layout.specs, rows.numbers())
             else:
                 self._pull(mover, memory, layout, rows)
@@ -143,13 +142,12 @@ class RowPuller:
             self._copy_by_dma(mover, memory, layout, leaf, rows.numbers())
         if by_kernel:
             self._gather_by_kernel(mover, memory, layout, rows, by_kernel)
-        slot_destination = partial(_slot_destination, memory, layout)
-        self._narrowing.queue_conversion(mover, memory, layout, rows.count, slot_destination)
+        self._narrowing.queue_conversion(mover, memory, layout, rows.count)
 
     def _arrival_destination(self, memory: CudaMemory, layout: Layout, leaf: LeafLocation) -> Destination:
         """Return where pulled rows of a leaf arrive: the slot, or a narrowing buffer."""
         buffer = self._narrowing.arrival_destination(memory, layout, leaf.number, leaf.spec)
-        return _slot_destination(memory, layout, leaf.number) if buffer is None else buffer
+        return memory.destination(layout, leaf.number) if buffer is None else buffer
 
     def _copy_by_dma(self, mover: RowMover, memory: CudaMemory, layout: Layout, leaf: LeafLocation, rows: Rows) -> None:
         if isinstance(rows, slice):
@@ -217,8 +215,3 @@ class RowPuller:
 def _uses_dma(mover: RowMover, leaf: LeafLocation) -> bool:
     """Return whether the device copies each row of the leaf by one DMA."""
     return leaf.method == "dma" and not leaf.resident_rows and mover.can_batch_copies
-
-
-def _slot_destination(memory: CudaMemory, layout: Layout, leaf: int) -> Destination:
-    pointer = memory.pointer + layout.offsets[leaf]
-    return Destination(pointer, layout.batch_rows, layout.strides[leaf], layout.specs[leaf].nbytes)
