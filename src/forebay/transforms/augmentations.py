@@ -204,7 +204,7 @@ class Normalize(Augmentation):
     """Computes (x - mean) / std, for uint8 with x / 255 instead of x."""
 
     mean: tuple[float, ...] = (0.0,)  # one value for each channel, or one value for all channels
-    std: tuple[float, ...] = (1.0,)  # the same
+    std: tuple[float, ...] = (1.0,)  # one value for each channel, or one value for all channels
     dtype: np.dtype[Any] = FLOAT32
 
     @property
@@ -239,7 +239,7 @@ class Normalize(Augmentation):
                     "value for each channel, or one value for all channels."
                 )
         if np.dtype(dtype).kind not in "iuf":
-            raise SpecError(f"normalize needs numbers, but {name!r} is {dtype}. Convert it with fb.cast before it.")
+            raise SpecError(f"normalize needs numbers, but {name!r} is {dtype}. Convert it with fb.cast first.")
         if dtype == "uint8" and max(*self.mean, *self.std) > 1:
             parts = [(values, 255 if max(values) > 1 else 1) for values in (self.mean, self.std)]
             mean, std = (", ".join(f"{value / scale:.3g}" for value in values) for values, scale in parts)

@@ -26,7 +26,7 @@ class Densify:
     where: str = "device"
 
     def apply(self, leaves: list[Any], structure: Structure, context: BatchContext) -> tuple[list[Any], Structure]:
-        """Make dense rows with NumPy. Hand-offs of devices call `join` instead."""
+        """Make dense rows with NumPy. A feed on a device calls `join` instead."""
         return self.join(leaves, _to_dense), self.structure
 
     def join(self, leaves: list[Any], to_dense: Callable[[Any, Any, int], Any]) -> list[Any]:

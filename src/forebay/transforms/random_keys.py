@@ -72,7 +72,7 @@ def draw_uniform(seed: int, context: BatchContext, count: int) -> Array:
 def _mix_bits(words: Array) -> Array:
     """Apply the output function of SplitMix64 in place, and return `words`.
 
-    The function is a bijection, so different row ids never get equal words.
+    The function is a bijection: different words stay different.
     """
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)

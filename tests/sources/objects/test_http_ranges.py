@@ -52,7 +52,7 @@ def test_a_large_object_of_a_server_without_ranges_is_not_read_to_its_end(server
             yield bytes(2**20)
 
     server.change = lambda request, reply: Reply(200, {"Content-Length": str(10**12), "ETag": '"v1"'}, b"", pieces())
-    with pytest.raises(StoreError, match=r"with status 200 .* It does not support byte ranges\. Download"):
+    with pytest.raises(StoreError, match=r"with status 200 .* The server does not support byte ranges\. Download"):
         open_rows(server)
     assert sum(sent_nbytes) < 64 * 2**20  # the client closed the connection; socket buffers hold the first pieces
 

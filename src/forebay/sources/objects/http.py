@@ -78,13 +78,13 @@ class HttpRangeBackend:
             if not is_whole_object and (response.status != 206 or content_range is None):
                 raise StoreError(
                     f"{stored_object.url}: the server answered a request for bytes {start} to {stop} with status "
-                    f"{response.status} and no valid Content-Range. It does not support byte ranges. Download the "
-                    "object first."
+                    f"{response.status} and no valid Content-Range. The server does not support byte ranges. Download "
+                    "the object first."
                 )
             if _is_encoded(response):
                 raise StoreError(
                     f"{stored_object.url}: the server sends the object with Content-Encoding "
-                    f"{response.headers['Content-Encoding'][:40]!r}, although Forebay requests none. Download it first."
+                    f"{response.headers['Content-Encoding'][:40]!r}, although Forebay requests none. Download it."
                 )
             data = await _read_body(response, stop - start)
             return RangeResponse(data, _find_response_version(response, stored_object.version), content_range)

@@ -114,7 +114,7 @@ class Prefetcher(LookAhead):
     def change_waiters(self, key: GroupKey, change: int) -> None:
         """Record that a thread starts (1) or stops (-1) waiting for a group.
 
-        The prefetcher holds a group with a waiter even if the group exceeds the budget.
+        The prefetcher holds a group for which a thread waits even if the group exceeds the budget.
         """
         self._waiters.update({key: change})
         self._waiters += Counter()  # removes zero counts
@@ -183,7 +183,7 @@ class Prefetcher(LookAhead):
     def _make_budget_check(self, new_rows: int, ranges: Collection[ByteRange]) -> Callable[[], bool]:
         """Return a function that checks whether a group fits in the budget.
 
-        If no group and no range is held, every group fits, even one that exceeds the whole budget.
+        If no group and no range is held, every group fits, even a group that exceeds the whole budget.
         """
         reader, new_nbytes = self._reader, 0
 
@@ -194,7 +194,8 @@ class Prefetcher(LookAhead):
             # Ranges in a cache tier use no budget, so limit the held rows as well, to two windows.
             if self._held_rows + new_rows > 2 * self._window_rows:
                 return False
-            # This runs at every notification. Test the sum of the previous call first, because a new sum is slow.
+            # `fits` runs at every notification of `changed`. Test the sum of the previous call first, because computing
+            # a new sum is slow.
             if reader.held_nbytes + new_nbytes > self._budget_nbytes:
                 return False
             new_nbytes = sum(byte_range.nbytes for byte_range in ranges if not reader.has(byte_range))

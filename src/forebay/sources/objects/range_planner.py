@@ -212,8 +212,8 @@ class RangePlanner:
 def _choose_block_rows(row_counts: Sequence[int], row_nbytes: int) -> int:
     """Return the number of rows in a block.
 
-    If all objects but the last have the same number of rows, choose a divisor of that number where possible. A block
-    shuffle then splits no block.
+    If all objects but the last have the same number of rows, choose a divisor of that number where possible. The blocks
+    of a block shuffle, which have equal lengths, are then whole blocks of objects.
     """
     max_rows = max(1, BLOCK_NBYTES // max(1, row_nbytes))
     first = row_counts[0]

@@ -73,7 +73,7 @@ def _exit_with_parent() -> None:
 def _receive_function(connection: Connection) -> WorkerFunction:
     payload = connection.recv_bytes()
     try:
-        function: WorkerFunction = pickle.loads(payload)  # nosec B301  # from the process that started this one
+        function: WorkerFunction = pickle.loads(payload)  # nosec B301  # from the parent process
     except BaseException as error:
         connection.send_bytes(dump(Failure.of(error)))
         sys.exit(1)
@@ -99,7 +99,7 @@ def _answer_requests(connection: Connection, function: WorkerFunction) -> None:
 
 def _run_task(request: bytes, function: WorkerFunction, attached_blocks: dict[BlockHandle, SharedBlock]) -> Any:
     """Run the task of a request, and return its result."""
-    handle, retired, task = pickle.loads(request)  # nosec B301  # from the process that started this one
+    handle, retired, task = pickle.loads(request)  # nosec B301  # from the parent process
     for retired_handle in retired:
         attached_blocks.pop(retired_handle, None)
     block = attached_blocks.get(handle)

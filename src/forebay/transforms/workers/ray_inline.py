@@ -3,7 +3,7 @@
 Ray sends an object of up to 100 KiB inside the message of a call or of its result. It sends a larger object through the
 object stores of the nodes. For this, Ray's own process on each node exchanges several messages and copies the object
 from store to store. Sending arrays of up to a few MiB in small pieces takes a quarter to a half of this CPU time
-(docs/ray.md). It takes almost no CPU time of Ray's own processes, through which all larger objects pass.
+(docs/ray.md). Small pieces take almost no CPU time of Ray's own processes, through which larger objects pass.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,9 +33,10 @@ def count_pieces(nbytes: int, *, one_node: bool) -> int:
 
 
 def split_bytes(arrays: Sequence[Array], count: int) -> list[bytes]:
-    """Return the bytes of contiguous arrays in `count` pieces of equal size.
+    """Return the bytes of contiguous arrays in `count` pieces.
 
-    The last pieces may be shorter or empty. Pieces are `bytes`, because Ray sends arrays more slowly.
+    All pieces have equal sizes, but the last ones may be shorter or empty. Pieces are `bytes`, because Ray sends arrays
+    more slowly.
 
     >>> split_bytes([np.arange(5, dtype=np.uint8), np.arange(3, dtype=np.uint8)], 2)
     [b'\\x00\\x01\\x02\\x03', b'\\x04\\x00\\x01\\x02']
