@@ -7,6 +7,7 @@ import json
 import pickle
 import threading
 import weakref
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 
 import forebay as fb
 from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
+from forebay.order.schedule import Schedule
 from forebay.testing import SimulatedEngine
 
 # The second and the third warning are from PyTorch 2.4.
@@ -172,6 +174,13 @@ def test_a_batch_of_the_sampler_has_the_positions_of_its_rows():
     assert [list(rows) for rows in loader.batch_sampler] == [[1, 3, 5], [7, 9]]
     assert list(loader.sampler) == [1, 3, 5, 7, 9]
     assert rows_of(loader) == [1, 3, 5, 7, 9]
+
+
+def test_the_sampler_computes_the_positions_of_each_batch_once():
+    loader = make_pipeline().feed("loader")
+    with mock.patch.object(Schedule, "positions", autospec=True, side_effect=Schedule.positions) as positions:
+        assert list(loader.sampler) == list(range(100))
+    assert positions.call_count == len(loader)
 
 
 def test_a_loader_is_sent_to_another_process_with_its_position():

@@ -45,6 +45,9 @@ class BatchRows(Sequence[int]):
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         return self.positions[index]
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.positions)  # `Sequence` would compute all positions again for each index
+
     def __len__(self) -> int:
         return len(self.positions)
 
