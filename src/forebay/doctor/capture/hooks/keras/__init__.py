@@ -7,7 +7,6 @@ The hooks work with every backend. Only the waits of `fit` for batches are recor
 """
 
 import sys
-import weakref
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -20,6 +19,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call, run_guarded
 from forebay.doctor.capture.hooks.input_stages import fit_counter
 from forebay.doctor.capture.hooks.keras.data import hook_data
+from forebay.doctor.capture.hooks.step_trainer import StepTrainer
 from forebay.doctor.capture.hooks.switches import SettingSpans, Switch
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
@@ -29,7 +29,6 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["SWITCHES", "install"]
 
 FIT, ON_BATCH, APPLY = "Model.fit", "Model.train_on_batch", "Optimizer.apply"  # API names in events
-MAX_OTHER_CALLS = 8  # after this many calls of other trainers, the last of them becomes the step trainer (`_StepHooks`)
 
 
 def install(patches: Patches) -> None:
@@ -59,15 +58,14 @@ class _StepHooks:
     """Records each step once.
 
     Inside `fit`, a step ends with each `on_train_batch_end`. Elsewhere, it ends with an outermost `train_on_batch` or
-    `apply`. The trainer of this call is its model or optimizer. Only calls of one trainer, the step trainer, end steps.
+    `apply` of the step trainer, which is a model or an optimizer.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._depth = 0  # number of nested training calls: `fit`, `train_on_batch`, `apply`
         self._missed_fit_call = False  # the hooks were installed inside the running `fit`
-        self._step_trainer: weakref.ref[Any] | None = None
-        self._other_calls = 0  # calls of other trainers since the last call of the step trainer
+        self._step_trainer = StepTrainer()
 
     def hook_fit(self, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:
@@ -117,23 +115,11 @@ class _StepHooks:
                 result = original(trainer, *args, **kwargs)
             finally:
                 self._depth -= 1
-            if self._ledger.is_on and not self._depth and _is_executing() and self._ends_step(trainer):
+            if self._ledger.is_on and not self._depth and _is_executing() and self._step_trainer.ends_step(trainer):
                 self._record_step(api)
             return result
 
         return hook
-
-    def _ends_step(self, trainer: Any) -> bool:
-        """Whether a call of this trainer ends a step; also chooses the step trainer.
-
-        Only one trainer ends steps, because a script that trains two models in turn trains both in each step.
-        """
-        step_trainer = self._step_trainer() if self._step_trainer is not None else None
-        self._other_calls = 0 if trainer is step_trainer else self._other_calls + 1
-        if step_trainer is None or self._other_calls >= MAX_OTHER_CALLS:
-            self._step_trainer, self._other_calls = weakref.ref(trainer), 0
-            return True
-        return trainer is step_trainer
 
     def _record_step(self, api: str) -> None:
         now = perf_counter_ns()

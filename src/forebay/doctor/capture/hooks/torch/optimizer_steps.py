@@ -1,12 +1,12 @@
-"""The hook for ends of training steps: one optimizer, the step optimizer, ends them."""
+"""The hook for ends of training steps: one optimizer, the step trainer, ends them."""
 
-import weakref
 from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from forebay.doctor.capture.hooks.step_trainer import StepTrainer
 from forebay.doctor.capture.hooks.torch.call_hooks import TorchHooks
 from forebay.doctor.model.events import EventKind
 
@@ -14,7 +14,6 @@ __all__ = ["hook_steps"]
 
 STEP = "optimizer.step"  # API name in events
 MAX_PARAMETERS = 256  # only this many parameters of an optimizer are examined
-MAX_OTHER_CALLS = 8  # after this many calls of other optimizers, the last of them becomes the step optimizer
 
 
 def hook_steps(hooks: TorchHooks) -> None:
@@ -22,16 +21,11 @@ def hook_steps(hooks: TorchHooks) -> None:
 
 
 class _OptimizerSteps:
-    """Records a training step at each `step` call of the step optimizer.
-
-    A script that trains two networks in turn calls two optimizers in each training step. Only one of them may end
-    the step: the optimizer that was called first.
-    """
+    """Records a training step at each `step` call of the optimizer that is the step trainer."""
 
     def __init__(self, hooks: TorchHooks) -> None:
         self._hooks = hooks
-        self._step_optimizer: weakref.ref[Optimizer] | None = None
-        self._other_calls = 0  # calls of other optimizers since the last call of the step optimizer
+        self._step_trainer = StepTrainer()
         self._is_on, self._in_hook = True, False
         self._is_described = False  # whether an event has the settings of the optimizer
         self._handle = register_optimizer_step_post_hook(self._on_step)
@@ -53,7 +47,7 @@ class _OptimizerSteps:
         self._in_hook = True
         if not self._is_on:
             self.remove()
-        elif self._hooks.ledger.is_on and self._ends_step(optimizer):
+        elif self._hooks.ledger.is_on and self._step_trainer.ends_step(optimizer):
             self._record(perf_counter_ns(), optimizer)
         self._in_hook = False
 
@@ -65,15 +59,6 @@ class _OptimizerSteps:
             ledger.write((EventKind.STEP, STEP, ledger.lines.current_line(2)), now, now, detail=detail)
         except Exception as error:
             ledger.note_failure(STEP, error)
-
-    def _ends_step(self, optimizer: Any) -> bool:
-        """Whether a call of this optimizer ends a training step; also chooses the step optimizer."""
-        step_optimizer = self._step_optimizer() if self._step_optimizer is not None else None
-        self._other_calls = 0 if optimizer is step_optimizer else self._other_calls + 1
-        if step_optimizer is None or self._other_calls >= MAX_OTHER_CALLS:
-            self._step_optimizer, self._other_calls = weakref.ref(optimizer), 0
-            return True
-        return optimizer is step_optimizer
 
 
 def _settings_of(optimizer: Any) -> dict[str, Any]:
