@@ -44,7 +44,7 @@ class RowFilter:
         if not all(isinstance(name, str) for name in names) or not isinstance(fields, Sequence):
             raise PipelineError(f"filter(fields={fields!r}): pass the name of a field, or a list of names.")
         if not names:
-            raise PipelineError("filter(fields=()) names no field. Name at least one, or leave out fields=.")
+            raise PipelineError("filter(fields=()) names no field. Name at least one field, or leave out fields=.")
         leaves = tuple(find_leaf(structure, name, "filter") for name in names)
         return cls(function, leaves, lambda columns: dict(zip(names, columns, strict=True)), names)
 

@@ -67,7 +67,7 @@ class BlockSchedule:
         return unused
 
     def _load_next(self) -> bool:
-        """Take the next group from `upcoming`, unless one was taken and is not admitted yet.
+        """Take the next group from `upcoming`, unless the group taken last is not admitted yet.
 
         Return False if no group is left, or if `MAX_LOOKAHEAD_GROUPS` groups are admitted. Blocks of the group that
         have a buffer already keep it until the group is released.

@@ -149,7 +149,7 @@ class IoUring:
         self._completion_head[0] = (head + len(results)) & _UINT32_MASK
 
     def _cancel_reads(self, count: int) -> None:
-        """Drop reads that are not submitted, wait for the others, and drop all results."""
+        """Drop reads that are not submitted, wait for reads in progress, and drop all results."""
         # Use the kernel's counters: an interrupted call may have submitted entries that the caller did not count.
         unsubmitted = (int(self._submission_tail[0]) - int(self._submission_head[0])) & _UINT32_MASK
         self._submission_tail[0] = self._submission_head[0]

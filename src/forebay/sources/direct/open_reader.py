@@ -30,7 +30,7 @@ def plan_reads(source: AbstractSource, request: ReadRequest) -> ReadPlan | None:
 def open_reader(source: AbstractSource, plan: ReadPlan) -> FileReader | None:
     """Return the reader of a plan, or None if the feed needs no reader.
 
-    It needs none if the files are in the page cache, because the source itself then reads rows fast.
+    It needs no reader if the files are in the page cache, because the source itself reads rows from there fast.
     """
     space = _address_space(source)
     if space is None or plan.strategy == "page cache":

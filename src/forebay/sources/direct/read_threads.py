@@ -50,7 +50,7 @@ class IoUringThreads:
         return [self._pool.submit(_read_by_io_uring, files, job, memory) for job in jobs]
 
     def close(self) -> None:
-        """Cancel jobs that have not begun, wait for the others, and end the threads."""
+        """Cancel jobs that have not begun, wait for running jobs, and end the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -68,7 +68,7 @@ class PreadThreads:
         return [self._pool.submit(read_fully, pread_each, files, job, memory) for job in jobs]
 
     def close(self) -> None:
-        """Cancel jobs that have not begun, wait for the others, and end the threads."""
+        """Cancel jobs that have not begun, wait for running jobs, and end the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -28,7 +28,7 @@ PAGE_CACHE_SHARE = 0.5  # of the available memory; files up to this size are lik
 SHORT_ROW_NBYTES = 2 << 10  # bytes; a page (4 KiB) holds several rows of less than this size
 LONG_ROW_NBYTES = 64 << 10  # bytes; reading rows of this size one by one is as fast as reading whole blocks
 ROW_BUFFER_NBYTES = 11 << 19  # bytes (5.5 MiB); a group has up to 4 MiB, and alignment extends each scattered row
-MAX_ROW_BUFFERS = 12  # enough to prefetch into some buffers while threads copy from others
+MAX_ROW_BUFFERS = 12  # enough to prefetch into some buffers while threads copy from other buffers
 ROW_BUFFERS_SHARE = 1 / 3  # of the host budget; the slots use the rest
 BLOCK_BUFFERS_SHARE = 2 / 3  # of the host budget; the slots need the other third
 

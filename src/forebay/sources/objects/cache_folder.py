@@ -313,7 +313,7 @@ def _entry_nbytes(entry: os.DirEntry[str]) -> int:
 
 
 def _regular_nbytes(path: Path) -> int | None:
-    """Return the length of a regular file, or None if there is none."""
+    """Return the length of a file, or None if no regular file has this path."""
     try:
         status = path.lstat()
     except OSError:

@@ -76,7 +76,7 @@ def wait_for_lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
-        # On a file system without locks, continue without a lock. Several processes may exceed the cache budget there.
+        # On a file system without locks, continue without a lock. Several processes may then exceed the cache budget.
         if error.errno not in _NO_LOCKS:
             raise
 
