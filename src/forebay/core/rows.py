@@ -18,6 +18,7 @@ __all__ = [
     "row_views",
     "select_rows",
     "split_by_part",
+    "split_range",
     "split_rows",
     "split_runs",
     "split_slice",
@@ -60,8 +61,18 @@ def split_rows(rows: Rows, part_rows: int) -> Iterator[tuple[int, Rows]]:
     >>> list(split_rows(slice(5, 10), 3))
     [(0, slice(5, 8, None)), (3, slice(8, 10, None))]
     """
-    for start in range(0, row_count(rows), part_rows):
-        yield start, select_rows(rows, start, start + part_rows)
+    for part in split_range(row_count(rows), part_rows):
+        yield part.start, select_rows(rows, part.start, part.stop)
+
+
+def split_range(length: int, part_length: int) -> Iterator[slice]:
+    """Yield the parts of `range(length)` with at most `part_length` numbers, as slices.
+
+    >>> list(split_range(5, 3))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    for start in range(0, length, part_length):
+        yield slice(start, min(start + part_length, length))
 
 
 def row_views(array: Array) -> list[Array]:

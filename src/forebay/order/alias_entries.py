@@ -5,11 +5,11 @@ represent exactly. Then it overwrites the rounded weights by the entries. Beside
 each bucket and some MiB.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from forebay.core.rows import split_range
 from forebay.core.spec import Array
 
 __all__ = ["MAX_WEIGHTS", "alias_entries"]
@@ -41,11 +41,11 @@ def _round_weights(weights: Array, buckets: int) -> Array:
     # `np.sum` may add in a different order on another machine, and Python's `sum` adds differently since Python 3.12.
     # `accumulate` and a loop always add from left to right.
     total = 0.0
-    for chunk in _chunks(len(scaled), _SUM_CHUNK):
+    for chunk in split_range(len(scaled), _SUM_CHUNK):
         total += float(np.add.accumulate(scaled[chunk])[-1])
     size = buckets * _BUCKET
     rounded: Array = memory.view(np.int64)  # the whole numbers replace the floats; 0.0 and 0 have the same bits
-    for chunk in _chunks(len(scaled), _CHUNK):
+    for chunk in split_range(len(scaled), _CHUNK):
         rounded[: len(scaled)][chunk] = np.rint(scaled[chunk] * (size / total)).astype(np.int64)
     # Correct the sum at the largest weight. Its number is at least `_BUCKET`, much more than the sum of all rounding
     # errors.
@@ -61,7 +61,7 @@ def _split_buckets(sizes: Array) -> tuple[Array, Array]:
     """
     buckets = np.empty(len(sizes), np.uint32)  # buckets of small weights from the start on, large ones from the end on
     small_count, large_start = 0, len(sizes)
-    for chunk in _chunks(len(sizes), _CHUNK):
+    for chunk in split_range(len(sizes), _CHUNK):
         part = sizes[chunk]
         small, large = np.flatnonzero(part < _BUCKET), np.flatnonzero(part > _BUCKET)
         if len(small) + len(large) < len(part):
@@ -138,7 +138,3 @@ def _merge(free_sums: Array, excess_sums: Array) -> tuple[Array, Array]:
     reached = np.flatnonzero(is_free) - np.arange(len(free_sums))
     below = np.flatnonzero(~is_free) - np.arange(len(excess_sums))
     return reached, below
-
-
-def _chunks(length: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, length)) for start in range(0, length, size))

@@ -8,7 +8,7 @@ each batch fits, whichever rows of its bucket it contains, and every epoch has t
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from forebay.core.rows import split_range
 from forebay.core.spec import Array
 from forebay.order.choices import PositionTable, hash_array
 from forebay.order.device_steps import DeviceSteps
@@ -81,7 +82,7 @@ class LengthBuckets:
         dtype: type[np.integer[Any]] = np.uint32 if len(lengths) <= 1 << 32 else np.int64
         table = np.empty(len(lengths), dtype)
         bucket_sort = _BucketSort(starts)
-        for step in _steps(len(numbers)):
+        for step in split_range(len(numbers), _STEP_ROWS):
             places, by_bucket = bucket_sort.place(numbers[step])
             table[places] = by_bucket + step.start
         batch_rows = tokens // longest
@@ -270,11 +271,11 @@ def _bucket_numbers(lengths: Array, present: Array, present_buckets: Array) -> A
     if present[-1] <= _MAX_COUNTED_LENGTH:  # a table of all lengths is several times faster than a search
         by_length = np.zeros(int(present[-1]) + 1, numbers.dtype)
         by_length[present] = present_buckets
-        for step in _steps(len(lengths)):
+        for step in split_range(len(lengths), _STEP_ROWS):
             # The default mode "raise" would write to a temporary array first.
             by_length.take(lengths[step], out=numbers[step], mode="clip")
         return numbers
-    for step in _steps(len(lengths)):
+    for step in split_range(len(lengths), _STEP_ROWS):
         numbers[step] = present_buckets[np.searchsorted(present, np.maximum(lengths[step], 1))]
     return numbers
 
@@ -302,10 +303,6 @@ class _BucketSort:
         return places, by_bucket
 
 
-def _steps(length: int) -> Iterator[slice]:
-    return (slice(start, min(start + _STEP_ROWS, length)) for start in range(0, length, _STEP_ROWS))
-
-
 @lru_cache(maxsize=4)  # enough for two epochs of two feeds
 def _permute_batches(seed: int, epoch: int, length: int) -> Permutation:
     return Permutation(length, derive_key(seed, epoch, _BATCH_KEY))
@@ -329,7 +326,7 @@ def _shuffle_exactly(buckets: LengthBuckets, seed: int, epoch: int) -> _Epoch:
     table = np.empty_like(buckets.table)
     for bucket, (start, stop) in enumerate(pairwise(buckets.starts)):
         permute = _permute_bucket(seed, epoch, bucket, stop - start)
-        for step in _steps(stop - start):
+        for step in split_range(stop - start, _STEP_ROWS):
             chosen = permute(np.arange(step.start, step.stop))
             table[start + step.start : start + step.stop] = buckets.table[start + chosen]
     return table, _permute_batches(seed, epoch, buckets.batches)(np.arange(buckets.batches))
@@ -342,7 +339,7 @@ def _sort_blocks(buckets: LengthBuckets, shuffle: BlockShuffled, epoch: int) -> 
     """
     table, found_at = np.empty_like(buckets.table), np.empty_like(buckets.table)
     numbers, bucket_sort = buckets.numbers(), _BucketSort(np.asarray(buckets.starts))
-    for step in _steps(len(table)):
+    for step in split_range(len(table), _STEP_ROWS):
         positions = shuffle.rows(epoch, np.arange(step.start, step.stop, dtype=np.int64))
         places, by_bucket = bucket_sort.place(numbers[positions])
         table[places] = positions[by_bucket]
