@@ -216,6 +216,31 @@ def without_calls(capture):
     return replace(capture, device=replace(capture.device, records=records[records["kind"] != RecordKind.RUNTIME]))
 
 
+def running_ahead(*kernels, host_us):
+    """Return a step that launches kernels of these microseconds faster than the device runs them.
+
+    The device has no work when the recording starts. In the other steps, the queue is full, so the last call waits.
+    """
+
+    def program(machine):
+        if machine.tracing and not machine.rows:
+            machine.synchronize()
+        for us in kernels:
+            machine.launch(us, host_us=host_us)
+        if not machine.tracing:
+            machine.launch_on_full_queue(sum(kernels) - len(kernels) * host_us)
+
+    return program
+
+
+def without_unfinished(capture):
+    """Return the capture as CUPTI records it: without operations that end after the recording, and their calls."""
+    records = capture.device.records
+    unfinished = records[records["end"] > capture.window.traced[-1]]["correlation"]
+    finished = records[~np.isin(records["correlation"], unfinished)]
+    return replace(capture, device=replace(capture.device, records=finished))
+
+
 def step_seconds(program):
     """Return the duration of an unprofiled step, including the work of the device."""
     rig = Rig()
@@ -274,6 +299,8 @@ __all__ = [
     "capture_of_kernels",
     "device_records",
     "run",
+    "running_ahead",
     "step_seconds",
     "without_calls",
+    "without_unfinished",
 ]

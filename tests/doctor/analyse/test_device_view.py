@@ -145,6 +145,33 @@ def test_a_device_that_lags_completes_fewer_steps_than_the_loop():
     assert device_view.copied_nbytes == 55 * MB
 
 
+@pytest.mark.parametrize("kernels", [24, 36])
+def test_a_device_that_lags_far_behind_has_the_step_time_of_its_kernels(kernels):
+    """The loop launches 100 us of work in 17 us, so the device completes one step or two while the loop takes ten."""
+    program = rig.running_ahead(*range(100 - kernels // 2, 100 + kernels - kernels // 2), host_us=17)
+    view = CaptureView(rig.without_unfinished(rig.run(program)))
+    device_seconds = kernels * 99.5e-6
+    assert view.device.kernels_per_step == pytest.approx(kernels, rel=0.01)
+    assert view.device.steps_done == pytest.approx(10 * 17 / 100, rel=0.2)
+    assert view.device.bound_seconds == pytest.approx(device_seconds, rel=0.05)
+    assert view.device.is_whole_step.tolist()[:3] == [True, False, False]
+
+
+def test_a_device_that_starts_with_an_empty_queue_may_still_determine_the_step_time():
+    recorded, queue = count(), rig.running_ahead(*[100] * 24, host_us=17)
+
+    def program(machine):
+        number = next(recorded) if machine.tracing else -1
+        machine.python(700 if number == 1 else 0)
+        queue(machine)
+        if number == 0:
+            machine.synchronize()
+
+    device_view = CaptureView(rig.without_unfinished(rig.run(program))).device
+    assert device_view.busy_share < 0.9
+    assert device_view.bound_seconds == pytest.approx(2.4e-3, rel=0.05)
+
+
 def test_the_device_is_busy_while_it_copies_or_computes():
     device_view = view(uploads_and_reads)
     assert device_view.computing_intervals.length == 10 * 1000 * US

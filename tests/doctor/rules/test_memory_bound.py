@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.doctor.captures import JAX, TENSORFLOW_GPU
+from tests.doctor.device_rig import running_ahead, without_unfinished
 from tests.doctor.rules.device_faults import ADD, ADD16, FUSION, GELU, TF32, run_with_kernels, waiting
 from tests.support.paths import DOCTOR
 
@@ -93,6 +94,13 @@ def test_bfloat16_is_not_offered_on_a_gpu_without_it():
 def test_changes_of_the_layout_are_cured_by_channels_last():
     assert "store images with the channels last" in titles(step_of((ADD, 47), (LAYOUT, 47)))
     assert "store images with the channels last" not in titles(step_of((ADD, 47), (LAYOUT, 4)))
+
+
+def test_a_step_whose_kernels_the_device_runs_much_later_is_found():
+    """The host needs 0.4 ms to queue 2.4 ms of work, as in the example of this rule on an H200."""
+    program = running_ahead(*[100] * 24, host_us=17)
+    capture = without_unfinished(run_with_kernels(program, ADD, GELU, grids=(BLOCKS,)))
+    assert diagnose(capture).main.rule == "memory_bound"
 
 
 @pytest.mark.parametrize(("name", "offered"), [(ADAM, True), (FUSED_ADAM, False)])

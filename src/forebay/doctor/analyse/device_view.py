@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from forebay.doctor.analyse.attribution import NO_MATCH, match_calls, match_events
+from forebay.doctor.analyse.device_lag import KERNELS, find_lag, find_period
 from forebay.doctor.analyse.idle_time import (
     CALL_LATENCY_NS,
     IdleTime,
@@ -28,7 +29,7 @@ from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.device_records import CALL_KINDS, CopyKind, MemoryKind, RecordKind, mask_memory_calls
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["DeviceView", "build_device_view", "find_period"]
+__all__ = ["DeviceView", "build_device_view"]
 
 MIN_STEPS = 2  # complete steps; with fewer there is no device view
 MAX_SWITCH_NS = 2_000  # nanoseconds within which the device starts a queued operation after the previous one
@@ -38,15 +39,11 @@ WHOLE_STEP_SHARE = 0.9  # of the number of operations of the median step; a step
 # Times the median step; a longer first step is removed. If the recording started in a first step, it took 10 and 18
 # times the median step in two measurements. Other first steps took at most 4 times the median step.
 LONG_FIRST_STEP = 8.0
-MAX_COMPARED_OPERATIONS = 20_000  # limits the time of the search for the period
-EQUAL_SHARE = 0.97  # of the operations must repeat; the others are extra work of some steps, for example to print
 DIRECTIONS: dict[int, str] = {
     CopyKind.HOST_TO_DEVICE: "host to device",
     CopyKind.DEVICE_TO_HOST: "device to host",
     CopyKind.DEVICE_TO_DEVICE: "device to device",
 }
-# Kinds of computing operations. A graph is a set of kernels that one call launches; a memset counts as a kernel.
-KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRACE, RecordKind.MEMSET)
 
 
 class DeviceView:
@@ -67,6 +64,8 @@ class DeviceView:
         is_before_end = records["start"] < edges[-1]
         self._records = records[is_before_end & (records["start"] >= edges[0])]
         self.calls = records[is_before_end & np.isin(records["kind"], CALL_KINDS) & ~mask_memory_calls(records)]
+        traced = np.array(capture.window.traced, np.int64)
+        self._lag = find_lag(records[is_before_end], self.calls, traced[traced <= edges[-1]])
         self._lines = np.array([event.line for event in self.events] + [NO_MATCH])
 
     def __len__(self) -> int:
@@ -104,7 +103,13 @@ class DeviceView:
 
     @cached_property
     def is_whole_step(self) -> Any:
-        """Mask of the steps that queued at least WHOLE_STEP_SHARE of the median number of operations."""
+        """Mask of the steps that queued at least WHOLE_STEP_SHARE of the median number of operations.
+
+        If the device lags behind, only the steps that it finished count, or the first step if it finished none.
+        """
+        if self._lag:
+            is_finished = self.edges[1:] <= self._lag.finished_until
+            return is_finished if is_finished.any() else np.arange(len(self)) < 1
         counts = np.diff(np.searchsorted(np.sort(self.call_starts), self.edges))
         return counts >= WHOLE_STEP_SHARE * np.median(counts)
 
@@ -174,7 +179,7 @@ class DeviceView:
         switches = gaps[gaps <= MAX_SWITCH_NS]
         # A longer gap contains one switch and idle time. So each gap, short or long, counts as one median switch.
         switch_ns = float(np.median(switches)) * len(gaps) if len(switches) else 0.0
-        return (busy.length + switch_ns) / 1e9 / len(self)
+        return (busy.length + switch_ns) / 1e9 / self.steps_done
 
     def copying(self, direction: str) -> Intervals:
         """Return when the device copied in this direction, one of DIRECTIONS."""
@@ -183,6 +188,8 @@ class DeviceView:
     @cached_property
     def period(self) -> int:
         """The number of operations after which their sequence repeats; 0 if it does not repeat."""
+        if self._lag:
+            return round(self._lag.queued)
         return find_period(self.operations, len(self.operations) / len(self))
 
     @property
@@ -203,7 +210,13 @@ class DeviceView:
     def bound_seconds(self) -> float:
         """The seconds after which operations repeat, if the device determines the step time; else 0."""
         starts, period = self.operations["start"].astype(np.int64), self.period
-        if not period or self.busy_share < BOUND_SHARE or len(starts) <= period:
+        # The device may have been idle at first, because it had finished its work when the recording started.
+        recorded = float(self.edges[-1] - max(self.edges[0], starts[0]))
+        if self.busy_intervals.length < BOUND_SHARE * recorded:
+            return 0.0
+        if self._lag and len(starts) <= period:
+            return recorded / 1e9 / self.steps_done
+        if not period or len(starts) <= period:
             return 0.0
         return float(np.median(starts[period:] - starts[:-period])) / 1e9
 
@@ -266,27 +279,6 @@ def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | Non
         return None
     edges = _remove_incomplete_steps(np.array(capture.window.traced, np.int64), capture.device.records)
     return DeviceView(capture, edges, steps.thread) if len(edges) > MIN_STEPS else None
-
-
-def find_period(operations: Any, expected: float) -> int:
-    """Return the number of operations after which their sequence repeats, or 0.
-
-    `expected` is the mean number of recorded operations per step. The result is the period nearest to `expected`, from
-    0.8 to 3 times `expected`. If the device lags behind the loop, the period is larger than `expected`, because fewer
-    operations ran than the steps queued.
-    """
-    compared = operations[:MAX_COMPARED_OPERATIONS]
-    signatures = np.stack(
-        [compared["kind"], compared["what"], compared["name"], compared["grid"][:, 0], compared["nbytes"] % (1 << 31)],
-        axis=1,
-    )
-    _, signature_ids = np.unique(signatures.astype(np.int64), axis=0, return_inverse=True)
-    signature_ids = signature_ids.ravel()
-    candidates = range(max(1, int(expected * 0.8)), min(len(signature_ids) // 2, int(expected * 3) + 2) + 1)
-    for period in sorted(candidates, key=lambda period: abs(period - expected)):
-        if np.mean(signature_ids[period:] == signature_ids[:-period]) >= EQUAL_SHARE:
-            return period
-    return 0
 
 
 def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
