@@ -295,6 +295,14 @@ def test_a_framework_that_is_not_installed_is_refused_with_one_that_is(array, mo
     assert array.flags.writeable
 
 
+def test_each_new_array_goes_to_the_default_device_of_that_moment(monkeypatch):
+    devices = iter(["cuda:0", "cuda:1"])
+    monkeypatch.setattr(upload, "_default_device", lambda to: next(devices))
+    monkeypatch.setattr(upload, "resolve_target", lambda device, to: device)
+    monkeypatch.setattr(upload, "_make_uploader", lambda device: SimpleNamespace(upload=lambda array: device))
+    assert [upload_once(np.zeros(3), "recorder") for _ in range(2)] == ["cuda:0", "cuda:1"]
+
+
 @pytest.mark.parametrize("device", ["cuda:99", "tpu"])
 def test_a_missing_device_is_refused(array, device):
     with pytest.raises(DeviceError):

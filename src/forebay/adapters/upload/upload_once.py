@@ -133,17 +133,21 @@ def _upload_tree(tree: Tree, to: str, device: str, check: str) -> Any:
     return structure.unflatten([upload_once(leaf, to, device=device, check=check) for leaf in leaves])
 
 
-@cache
 def _uploader_for(to: str, device: str) -> Uploader:
     """Return the uploader for a device and for the framework named `to`.
 
     The device "auto" is the framework's default GPU, or the CPU if the framework finds no GPU.
     """
     try:
-        target = resolve_target(_default_device(to) if device == "auto" else device, to)
+        # Find the default GPU at each upload, because the script may choose another one between two uploads.
+        return _cached_uploader(to, _default_device(to) if device == "auto" else device)
     except FrameworkError as error:
         raise _explain_framework_error(error, to) from error
-    uploader = _make_uploader(target)
+
+
+@cache
+def _cached_uploader(to: str, device: str) -> Uploader:
+    uploader = _make_uploader(resolve_target(device, to))
     if to == "tensorflow":
         uploader = import_module("forebay.adapters.upload.tensorflow").EagerScopeUploader(uploader)
     if to == "jax":
