@@ -8,7 +8,9 @@ from PIL import Image
 
 import forebay as fb
 from forebay.errors import PipelineError, SpecError, StateError
-from forebay.order.epoch_views import EpochViews
+from forebay.order.combined import Concatenated, OrderPart
+from forebay.order.epoch_views import EpochViews, find_source_row
+from forebay.order.orders import Sequential, Take
 from forebay.sources.formats.random_boxes import RandomBoxes, _uniform
 from forebay.testing import SimulatedEngine
 
@@ -232,6 +234,29 @@ def test_an_error_names_rows_of_the_folder(tmp_path):
     ):
         next(feed)
     assert any("2 rows (0, 1)" in note for note in caught.value.__notes__)
+
+
+def test_row_numbers_of_combined_images_are_those_of_the_rows():
+    views = EpochViews(5, views=100, seed=0)
+    inner = Concatenated.of([OrderPart(views, 0), OrderPart(Sequential(3), 500), OrderPart(Take(views, 4), 503)])
+    order = Concatenated.of([OrderPart(inner, 0), OrderPart(views, 1003)])
+    rows = order.rows(4, np.arange(17)).tolist()
+    assert [find_source_row(order, row) for row in rows] == [*range(12), *range(13, 18)]
+
+
+def test_errors_and_statistics_name_rows_of_combined_folders(folder):
+    images = fb.concat(open_images(folder), open_images(folder)).skip(ROWS - 1)
+    with images.map(refuse_bee, on_error="skip", max_errors=1).batch(6).feed("numpy") as feed:
+        next(feed)
+        assert [row["row"] for row in feed.stats()["skipped_rows"]["first"]] == [15]
+    with pytest.raises(ZeroDivisionError) as caught:
+        images.batch(2).map(lambda batch: 1 / 0).feed("numpy")
+    assert any("(rows 10, 11)" in note for note in caught.value.__notes__)
+
+
+def refuse_bee(row):
+    assert row["label"] != 1
+    return row
 
 
 def test_cache_refuses_random_boxes(folder):

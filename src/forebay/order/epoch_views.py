@@ -1,8 +1,10 @@
 """`EpochViews`: the order of a source whose rows look different in each epoch, such as randomly cropped images."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
+from forebay.order.combined import Concatenated, Interleaved
 from forebay.order.device_steps import Add, DeviceSteps
 from forebay.order.orders import Order, order_chain
 from forebay.order.permutation import Positions, derive_key
@@ -45,11 +47,17 @@ class EpochViews:
 
 
 def find_source_row(order: Order | None, row_number: int) -> int:
-    """Return the row of a source that a row number shows. Without views, it is the row number itself.
+    """Return the row that a row number shows, as if each source had one view of its rows.
 
     >>> find_source_row(EpochViews(5, views=100, seed=0), 12)
     2
     """
-    links = [] if order is None else order_chain(order)
-    lengths = [link.length for link in links if isinstance(link, EpochViews)]
-    return row_number % lengths[0] if lengths else row_number
+    innermost = None if order is None else list(order_chain(order))[-1]
+    if isinstance(innermost, EpochViews):
+        return row_number % innermost.length
+    if not isinstance(innermost, Concatenated | Interleaved):
+        return row_number
+    orders = {part.first_row: part.order for part in innermost.parts}
+    starts = sorted(start for start in orders if start <= row_number)
+    earlier = sum(find_source_row(orders[start], stop - start - 1) + 1 for start, stop in pairwise(starts))
+    return earlier + find_source_row(orders[starts[-1]], row_number - starts[-1])

@@ -11,6 +11,7 @@ from forebay.core.skipped_rows import RowRepair, gather_readable
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.errors import SourceError
+from forebay.order.epoch_views import find_source_row
 from forebay.order.orders import Order
 from forebay.order.permutation import Positions
 from forebay.pipeline.description import PipelineDescription
@@ -113,7 +114,9 @@ def _describe_first_batch(pipeline: PipelineDescription, count: int) -> str:
     if pipeline.order is None or (pipeline.batching is not None and pipeline.batching.tokens is not None):
         return "the first batch"
     numbers = _row_numbers(pipeline.order, 0, min(count, MAX_SHOWN_ROWS)).tolist()
-    shown = ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")
+    shown = ", ".join(str(find_source_row(pipeline.order, row)) for row in numbers) + (
+        ", ..." if count > len(numbers) else ""
+    )
     return f"the first batch (rows {shown})"
 
 
