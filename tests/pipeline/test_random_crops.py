@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import forebay as fb
+from forebay.core.chunk_policy import ShuffleBlocks
 from forebay.errors import PipelineError, SpecError, StateError
 from forebay.order.combined import Concatenated, OrderPart
 from forebay.order.epoch_views import EpochViews, find_source_row
@@ -257,6 +258,14 @@ def test_errors_and_statistics_name_rows_of_combined_folders(folder):
 def refuse_bee(row):
     assert row["label"] != 1
     return row
+
+
+def test_combined_images_are_shuffled_in_the_blocks_of_their_files(folder):
+    images = open_images(folder), open_images(folder, seed=6)
+    for each in images:
+        each.source.shuffle_blocks = ShuffleBlocks(4, 3)
+    assert fb.concat(*images).shuffle().order.block_rows == 4
+    assert images[0].shuffle().order.block_rows == 4
 
 
 def test_cache_refuses_random_boxes(folder):

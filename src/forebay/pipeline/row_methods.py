@@ -10,6 +10,7 @@ from forebay.core.spec import parse_nbytes
 from forebay.errors import PipelineError
 from forebay.order.choices import Selected, Span, consecutive_start
 from forebay.order.combined import has_windows
+from forebay.order.epoch_views import find_source_row
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, Windows, require_length
 from forebay.pipeline.argument_checks import check_count, check_number, refuse_error_limit
 from forebay.pipeline.choice_methods import ChoiceMethods
@@ -213,7 +214,8 @@ class RowMethods(ChoiceMethods):
         blocks = self.source.shuffle_blocks
         if blocks is None or not order.is_ascending or order.length is None:
             return None, mix
-        first, last = order.rows(0, np.array([0, order.length - 1])).tolist()
+        ends = order.rows(0, np.array([0, order.length - 1])).tolist()
+        first, last = (find_source_row(order, row) for row in ends)
         block_rows = blocks.rows * order.length // (last - first + 1)
         return max(1, min(blocks.rows, block_rows)), mix or blocks.max_open_blocks
 
