@@ -21,7 +21,7 @@ struct GatherJob {
     const void* rows;         // the row numbers of the group: int64 if `needs_int64`, else int32
     const uint* order;        // indices into `rows`, in the order of reading; null: read rows as listed
     const Extent* extents;    // sorted by `first`
-    byte* out;                // row i is written to out + (i / batch_rows) * batch_stride + (i % batch_rows) * row_nbytes
+    byte* out;                // row i goes to out + (i / batch_rows) * batch_stride + (i % batch_rows) * row_nbytes
     long long row_nbytes;
     long long batch_stride;   // bytes from one batch to the next
     uint batch_rows;
@@ -70,9 +70,9 @@ __device__ __forceinline__ uint4 receive_unit(uint team, uint4 passed, uint send
 
 const uint UNITS_IN_FLIGHT = 4;  // units that a thread reads before it writes any of them, to hide the latency
 
-// Copies any number of bytes between any addresses. A unit has 16 bytes and an aligned address. Each thread reads units of
-// the source, gets the unit after each of them from its neighbour, and writes units of the target. The team reads a unit
-// only if the unit holds a byte of the row, so the team never reads a memory page outside the row.
+// Copies any number of bytes between any addresses. A unit has 16 bytes and an aligned address. Each thread reads units
+// of the source, gets the unit after each of them from its neighbour, and writes units of the target. The team reads a
+// unit only if the unit holds a byte of the row, so the team never reads a memory page outside the row.
 __device__ __forceinline__ void copy_unaligned(byte* to, const byte* from, long long nbytes, uint lane, uint lanes) {
     const uint team = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 & ~(lanes - 1));
     const uint skip = (ulong64)to & 15;  // bytes of the first unit of the target that lie before the row
@@ -128,8 +128,8 @@ __device__ __forceinline__ Piece piece_at(const GatherJob& job, uint number) {
             min((long long)job.piece_nbytes, job.row_nbytes - start)};
 }
 
-// Gathers rows whose addresses and lengths are multiples of 16: each thread copies units of 16 bytes. A read over the link
-// takes one microsecond or more, so a team reads several pieces at a time to hide that latency.
+// Gathers rows whose addresses and lengths are multiples of 16: each thread copies units of 16 bytes. A read over the
+// link takes one microsecond or more, so a team reads several pieces at a time to hide that latency.
 const uint PIECES_IN_FLIGHT = 8;
 
 extern "C" __global__ void gather_aligned(GatherJob job) {
@@ -175,8 +175,8 @@ extern "C" __global__ void gather_unaligned(GatherJob job) {
 // registers. One thread per block keeps a few copies in flight, so the multiprocessors stay free for the consumer's
 // kernels. All addresses and lengths are multiples of 16.
 //
-// A stage is a part of shared memory that holds one piece. Pieces use the stages in turn: a bulk copy reads a piece into
-// its stage, and a second bulk copy writes it to the slot.
+// A stage is a part of shared memory that holds one piece. Pieces use the stages in turn: a bulk copy reads a piece
+// into its stage, and a second bulk copy writes it to the slot.
 #if __CUDA_ARCH__ >= 900
 
 const uint STAGES = 4;           // stages of a block
@@ -216,7 +216,8 @@ extern "C" __global__ void gather_bulk(GatherJob job) {
         wait_for_read(&arrivals[k], writes / STAGES % 2);
         begin_write(piece_at(job, number), stages[k]);
         if (next >= pieces) continue;
-        // The next read uses the stage of the previous write. Wait until all writes but the latest have emptied their stages.
+        // The next read uses the stage of the previous write. Wait until all writes but the latest have emptied their
+        // stages.
         asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
         begin_read(piece_at(job, next), stages[reads % STAGES], &arrivals[reads % STAGES]);
         reads++, next += gridDim.x;
@@ -231,7 +232,7 @@ extern "C" __global__ void gather_bulk(GatherJob job) {
 
 struct NarrowJob {
     const ulong64* source;
-    byte* out;                // number i is written to out + (i / batch_numbers) * batch_stride + (i % batch_numbers) * 4
+    byte* out;                // number i goes to out + (i / batch_numbers) * batch_stride + (i % batch_numbers) * 4
     long long batch_stride;   // bytes from one batch to the next
     ulong64 batch_numbers;    // numbers per batch
     ulong64 count;            // number of all 64-bit numbers
@@ -246,8 +247,8 @@ extern "C" __global__ void narrow_numbers(NarrowJob job) {
     }
 }
 
-// Computes row numbers, so that the host need not upload them. `order_program.py` assembles the program from the steps of an
-// order (`order/device_steps.py`).
+// Computes row numbers, so that the host need not upload them. `order_program.py` assembles the program from the steps
+// of an order (`order/device_steps.py`).
 
 const uint INSTRUCTION_WORDS = 10;
 const uint ROUNDS = 5;  // rounds of a permutation
@@ -261,7 +262,7 @@ enum Operation {
     LOOK_UP_64 = 4,  // address of a table
     DRAW_ALIAS = 5,  // address of the entries, bits of a bucket number, key (`order/sampling.py`)
     BRANCH = 6,      // start, stop, target: if the number is below stop, subtract start and go to the target
-    MIX = 7,         // address of the slots, number of slots; one ENTER_PART for each part follows (`order/mix_pattern.py`)
+    MIX = 7,         // address of slots, number of slots; an ENTER_PART for each part follows (`order/mix_pattern.py`)
     ENTER_PART = 8,  // slots of the part in the table, target
 };
 

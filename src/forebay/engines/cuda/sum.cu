@@ -1,5 +1,5 @@
-// Reads a range of memory once and adds the sum of its 64-bit words, modulo 2^64, to `*total`. `forebay bench` uses this
-// kernel as a consumer that reads batches at the speed of device memory.
+// Reads a range of memory once and adds the sum of its 64-bit words, modulo 2^64, to `*total`. `forebay bench` uses
+// this kernel as a consumer that reads batches at the speed of device memory.
 
 typedef unsigned long long ulong64;
 
