@@ -50,6 +50,16 @@ def test_only_samples_taken_during_the_loop_count():
     assert (gauges.samples, gauges.busy) == (2, pytest.approx(0.3))
 
 
+def test_samples_of_an_evaluation_after_the_loop_do_not_count():
+    view = view_of({"busy": 0.2}, {"busy": 0.0}, {"busy": 0.4})
+    window = view.capture.window
+    _, last, timed = view.capture.facts["gauges"][0]["samples"]
+    timed["at"] = window.end + int(sum(window.untraced) * 1e9)
+    last["at"] = timed["at"] + 1
+    (gauges,) = read_gauges(view)
+    assert (gauges.samples, gauges.busy) == (2, pytest.approx(0.3))
+
+
 def test_if_no_sample_was_taken_during_the_loop_all_samples_count():
     (gauges,) = read_gauges(view_of({"at": -5, "busy": 0.2}))
     assert (gauges.samples, gauges.busy) == (1, 0.2)

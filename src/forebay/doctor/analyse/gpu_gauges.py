@@ -115,8 +115,10 @@ def _is_below(value: int | None, maximum: int | None) -> bool:
 
 
 def _samples_in_loop(view: CaptureView, samples: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the readings since the start of the window, or all if there are none."""
-    return [sample for sample in samples if sample["at"] >= view.capture.window.start] or samples
+    """Return the readings from the first profiled step to the last unprofiled step, or all if there are none."""
+    window = view.capture.window
+    end = max((window.end, *window.traced)) + sum(window.untraced) * 1e9
+    return [sample for sample in samples if window.start <= sample["at"] <= end] or samples
 
 
 def _make_gauges(gpu: dict[str, Any], samples: Sequence[dict[str, Any]]) -> Gauges:
