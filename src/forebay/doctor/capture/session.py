@@ -114,12 +114,32 @@ class Session:
         self._gpu_sampler.stop()
         self._host_sampler.stop()
         self._monitor.stop()
-        self.ledger.is_on = False
         self._imports.remove()
-        self._patches.restore()
+        if self._arithmetic.is_recording and self.detector.anchor is not None:
+            self._stop_arithmetic_at_step_end(self.detector.anchor)
+        else:
+            self._remove_hooks()
         with Session._lock:
             if Session._current is self:
                 Session._current = None
+
+    def _remove_hooks(self) -> None:
+        self.ledger.is_on = False
+        self._patches.restore()
+
+    def _stop_arithmetic_at_step_end(self, anchor: SiteKey) -> None:
+        """Keep only the hook that ends steps. It stops the profiler of PyTorch, and is then removed.
+
+        The profiler is on in the thread of the loop, and only this thread can stop it.
+        """
+
+        def on_step(_: int) -> None:
+            self._arithmetic.stop()
+            if not self._arithmetic.is_recording:
+                self._remove_hooks()
+
+        self._patches.restore(except_api=anchor[1])
+        self.ledger.timed_site, self.ledger.on_step = anchor, on_step
 
     def is_done(self) -> bool:
         """Whether enough steps were recorded, or the session was stopped."""
@@ -245,8 +265,7 @@ class Session:
             self._gpu_sampler.stop()
             if not self._monitor_steps(site):
                 self._monitor.stop()
-                self.ledger.is_on = False
-                self._patches.restore()
+                self._remove_hooks()
             self._on_enough()
 
     def _can_trace_input(self) -> bool:
