@@ -6,7 +6,7 @@ Each edit function returns an empty list if the code at line `number` has a form
 import ast
 
 from forebay.doctor.analyse.loop_code import counter_of
-from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import outer_loop, patch_statement
 
@@ -158,22 +158,65 @@ def _keep_on_device(
     read: tuple[ast.expr, ast.expr],
     framework: str,
 ) -> list[Edit]:
-    """Return the edits that keep a value on the device until the loop ends."""
-    name = _container(code, statement)
-    others = [
-        node
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Name) and node.id == name and code.statement_of(node) is not statement
-    ]
-    if not name.isidentifier() or others:
+    """Return the edits that keep a value on the device until the loop ends.
+
+    A list is read after the outermost loop that adds to it, because its values can be read only once.
+    """
+    name, is_list = _container(code, statement), not isinstance(statement, ast.AugAssign)
+    end = _loop_that_fills(code, loop, name) if is_list else loop
+    if end is None or not name.isidentifier() or _uses(code, name, end, statement):
         return []  # the loop uses the sum or list elsewhere, which would read its values
     value = f"{code.text(read[1])}{'.detach()' if framework == 'torch' else ''}"
     edits = patch_statement(code, statement, code.replace(read[0], value))
-    if isinstance(statement, ast.AugAssign):
-        return [*edits, Edit.after_loop(loop, f"{name} = float({name})")]
-    item = code.new_name("value")
-    reading = code.rewrite(read[0], code.replace(read[1], item))
-    return [*edits, Edit.after_loop(loop, f"{name} = [{reading} for {item} in {name}]")]
+    if is_list:
+        item = code.new_name("value")
+        reading = code.rewrite(read[0], code.replace(read[1], item))
+        return [*edits, Edit.after_loop(end, f"{name} = [{reading} for {item} in {name}]")]
+    # `item` keeps integers; without a step, the sum is still a number of Python.
+    number = {"item": f'{name}.item() if hasattr({name}, "item") else {name}', "float": f"float({name})"}
+    reading = number.get(last_name(read[0]), "")
+    return [*edits, Edit.after_loop(end, f"{name} = {reading}")] if reading else []
+
+
+def _uses(code: ScriptCode, name: str, loop: ast.stmt, statement: ast.stmt) -> list[ast.AST]:
+    """Return the uses of a name in a loop, except those of `statement`."""
+    named = (node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id == name)
+    return [node for node in named if code.statement_of(node) is not statement]
+
+
+def _loop_that_fills(code: ScriptCode, loop: ast.stmt, name: str) -> ast.stmt | None:
+    """Return the outermost loop between the statement that makes a list and the step.
+
+    Return None unless the list is empty before this loop, in the same function.
+    """
+    function, number = code.function_around(loop), loop.lineno
+    uses = [node for node in code.parents if isinstance(node, ast.Name) and node.id == name and node.lineno < number]
+    local = [node for node in uses if code.function_around(node) is function]
+    last = max(local, key=lambda node: (node.lineno, node.col_offset), default=None)
+    if last is None or not _is_empty_list(code, last) or any(_is_shared(code, node, function) for node in uses):
+        return None
+    made = code.statement_of(last)
+    if code.parents[made] not in code.ancestors(loop):
+        return None  # only some runs make the list here
+    return [each for each in code.loops_around(loop) if each.lineno > made.lineno][-1]
+
+
+def _is_empty_list(code: ScriptCode, target: ast.Name) -> bool:
+    """Whether a statement assigns a new empty list to `target`, alone or in a tuple."""
+    statement, parent = code.statement_of(target), code.parents[target]
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    value = statement.value
+    if isinstance(parent, ast.Tuple) and isinstance(value, ast.Tuple) and len(parent.elts) == len(value.elts):
+        value = value.elts[parent.elts.index(target)]
+    is_call = isinstance(value, ast.Call) and last_name(value) == "list" and not value.args
+    return is_call or (isinstance(value, ast.List) and not value.elts)
+
+
+def _is_shared(code: ScriptCode, node: ast.Name, function: ast.stmt | None) -> bool:
+    """Whether another function uses a list of `function` or, without one, of the module."""
+    user = code.function_around(node)
+    return user is not None and user is not function and node.id not in stored_names(user)
 
 
 def _guard_condition(code: ScriptCode, statement: ast.If, loop: ast.For | ast.While) -> list[Edit]:
