@@ -50,11 +50,14 @@ _IMPURE: dict[str, str] = {
     **{f"numpy.{name}": _FILES for name in ("load", "fromfile", "loadtxt", "genfromtxt", "memmap")},
     **dict.fromkeys(("builtins.open", "io.open"), _FILES),
 }
+_BIT_GENERATORS = tuple(f"numpy.random.{name}" for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"))
 # Constructors of random generators. With a seed as argument they are pure; without arguments, the system seeds them.
-_SEEDED = ("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "tensorflow.random.Generator")
+_SEEDED = (
+    *("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "tensorflow.random.Generator"),
+    *("numpy.random.SeedSequence", *_BIT_GENERATORS),
+)
 _PURE = (  # classes and stateless functions that draw nothing by themselves
-    *("numpy.random.Generator", "numpy.random.BitGenerator", "numpy.random.Philox", "numpy.random.SFC64"),
-    *("numpy.random.PCG64", "numpy.random.PCG64DXSM", "numpy.random.MT19937", "numpy.random.SeedSequence"),
+    *("numpy.random.Generator", "numpy.random.BitGenerator", "numpy.random.SeedSequence", *_BIT_GENERATORS),
     *("tensorflow.random.stateless_", "tensorflow.random.experimental.stateless_", "tensorflow.random.fold_in"),
 )
 _STORES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
