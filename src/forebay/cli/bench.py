@@ -81,11 +81,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read_results(path: Path) -> BenchResults:
     try:
-        results = from_json(parse_json(read_bounded(path, max_nbytes=MAX_RESULT_NBYTES)))
+        document = parse_json(read_bounded(path, max_nbytes=MAX_RESULT_NBYTES))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read {path}: {error}. Pass a file that `forebay bench --save` wrote.") from error
+    try:
+        results = from_json(document)
         for part in render(results, targets=True):  # rendering raises an error if values contradict each other
             Console(file=StringIO()).print(part)
         to_json(results)
-    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a file of bench results: {error}") from error
     return results
 

@@ -76,6 +76,13 @@ def test_a_damaged_file_is_refused_with_advice(fixed_results, tmp_path, capsys, 
     assert message.endswith("Run `forebay bench --save` again.")
 
 
+@pytest.mark.parametrize("content", ["", "[NaN]"])
+def test_a_file_that_is_not_json_is_refused_with_advice(tmp_path, capsys, content):
+    (tmp_path / "damaged.json").write_text(content)
+    assert call("--show", str(tmp_path / "damaged.json")) == 2
+    assert "Pass a file that `forebay bench --save` wrote." in " ".join(capsys.readouterr().err.split())
+
+
 def test_an_interrupted_run_leaves_no_new_file_and_keeps_an_existing_one(tiny, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
