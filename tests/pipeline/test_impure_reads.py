@@ -83,6 +83,9 @@ def with_a_closure():
         lambda row: random.random(),
         lambda row: [np.random.rand() for _ in range(3)],
         lambda row: np.random.default_rng().random(),
+        lambda row: np.random.default_rng(None).random(),
+        lambda row: np.random.default_rng(seed=None).random(),
+        lambda row: random.Random(None).random(),
         lambda row: np.random.Generator(np.random.PCG64()).random(),
         lambda row: np.random.Generator(np.random.PCG64DXSM()).random(),
         lambda row: np.random.RandomState(np.random.MT19937()).rand(),
@@ -124,6 +127,8 @@ def test_what_a_function_reads_besides_the_row_is_named(function, reason):
     [
         imports_a_member_and_assigns,
         lambda row: np.random.default_rng(int(row)).random(),
+        lambda row: np.random.default_rng(seed=3).random(),
+        lambda row: np.random.default_rng((None, 3)[1]).random(),
         lambda row: np.random.Generator(np.random.PCG64(1)).random(),
         lambda row: random.Random(3).random(),
         lambda random: random.random(),

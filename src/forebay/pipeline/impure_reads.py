@@ -9,6 +9,7 @@ import dis
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -51,7 +52,8 @@ _IMPURE: dict[str, str] = {
     **dict.fromkeys(("builtins.open", "io.open"), _FILES),
 }
 _BIT_GENERATORS = tuple(f"numpy.random.{name}" for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"))
-# Constructors of random generators. With a seed as argument they are pure; without arguments, the system seeds them.
+# Constructors of random generators. They are pure with a seed as argument. Without one, or with None, the system seeds
+# them.
 _SEEDED = (
     *("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "tensorflow.random.Generator"),
     *("numpy.random.SeedSequence", *_BIT_GENERATORS),
@@ -93,7 +95,7 @@ def _find_in_code(code: CodeType, variables: Mapping[str, Any]) -> str | None:
     steps = read_steps(code)
     for path in find_name_paths(steps):
         name = find_name(path.names)
-        reason = None if name is None else _reason(name, is_called_without_arguments=_has_no_arguments(steps, path))
+        reason = None if name is None else _reason(name, has_no_seed=_has_no_seed(steps, path))
         if name is not None and reason == _RANDOM and name.startswith("torch."):
             is_seeded = draws_from_seeded_generator(code, steps, path, find_name)
             reason = {True: None, False: _UNSEEDED, None: _RANDOM}[is_seeded]
@@ -106,15 +108,19 @@ def _find_in_code(code: CodeType, variables: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _has_no_arguments(steps: Sequence[CodeStep], path: NamePath) -> bool:
-    """Return whether the code calls the object at `path`, and passes no arguments."""
-    following = [step for step in steps[path.stop : path.stop + 2] if step.name != "PUSH_NULL"]
-    return bool(following) and following[0].name == "CALL" and following[0].value == 0
+def _has_no_seed(steps: Sequence[CodeStep], path: NamePath) -> bool:
+    """Return whether the code calls the object at `path` without arguments, or with None as the only argument."""
+    following = [step for step in steps[path.stop : path.stop + 4] if step.name != "PUSH_NULL"]
+    constants = list(takewhile(lambda step: step.name == "LOAD_CONST", following))
+    call = next(iter(following[len(constants) :]), None)
+    if call is None or call.name not in ("CALL", "CALL_KW"):
+        return False
+    return call.value == 0 or (call.value == 1 and bool(constants) and constants[0].value is None)
 
 
-def _reason(name: str, *, is_called_without_arguments: bool) -> str | None:
+def _reason(name: str, *, has_no_seed: bool) -> str | None:
     if name in _SEEDED:
-        return _RANDOM if is_called_without_arguments else None
+        return _RANDOM if has_no_seed else None
     if name.startswith(_PURE):
         return None
     parts = name.split(".")
