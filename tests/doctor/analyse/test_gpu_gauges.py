@@ -9,6 +9,7 @@ from tests.doctor.device_rig import device_records
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.gpu_gauges import gauge_remarks, leaves_gpu_unused, read_gauges
 from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.capture import Window
 from forebay.doctor.report import sentences, side_notes
 
 GPU = {
@@ -35,7 +36,8 @@ SAMPLE = {
 
 def view_of(*samples, frameworks=None, **gpu):
     gauges = [GPU | gpu | {"samples": [SAMPLE | sample for sample in samples]}]
-    return CaptureView(loop(facts={"gauges": gauges}, frameworks=frameworks))
+    capture = loop(facts={"gauges": gauges}, frameworks=frameworks)
+    return CaptureView(replace(capture, window=Window(0, 10, untraced=(2e-9,) * 5, traced=(10, 20))))
 
 
 def remarks(*samples, **gpu):
@@ -51,12 +53,7 @@ def test_only_samples_taken_during_the_loop_count():
 
 
 def test_samples_of_an_evaluation_after_the_loop_do_not_count():
-    view = view_of({"busy": 0.2}, {"busy": 0.0}, {"busy": 0.4})
-    window = view.capture.window
-    _, last, timed = view.capture.facts["gauges"][0]["samples"]
-    timed["at"] = window.end + int(sum(window.untraced) * 1e9)
-    last["at"] = timed["at"] + 1
-    (gauges,) = read_gauges(view)
+    (gauges,) = read_gauges(view_of({"busy": 0.2}, {"at": 30, "busy": 0.4}, {"at": 31, "busy": 0.0}))
     assert (gauges.samples, gauges.busy) == (2, pytest.approx(0.3))
 
 
