@@ -57,10 +57,11 @@ LINKS = {
     "pcie3": LinkSpeeds(12.5e9, 6e9),
     "pcie4": LinkSpeeds(25e9, 8e9),
     "pcie5": LinkSpeeds(54.8e9, 8e9),
-    "c2c": LinkSpeeds(350e9, 30e9),  # NVLink between Grace and Hopper; not measured
+    "c2c": LinkSpeeds(350e9, 30e9),  # NVLink between Grace and the GPU; not measured
 }
 # `find_gpu` uses the first name that matches, so a name comes before the shorter names that it contains.
 DEVICES = {
+    "gb200": GpuPeaks(2500, 80, 8.0, "c2c"),
     "b200": GpuPeaks(2250, 80, 8.0, "pcie5"),
     "gh200": GpuPeaks(989, 67, 4.0, "c2c"),
     "h200": GpuPeaks(989, 67, 4.8, "pcie5"),
@@ -138,6 +139,8 @@ def find_gpu(gpu: str) -> str | None:
     For example, `NVIDIA A100-SXM4-80GB` has the key a100.
     """
     normalized = gpu.lower().replace("geforce ", "").replace("rtx ", "rtx")
+    if "laptop" in normalized:  # slower than the desktop GPU of the same name
+        return None
     # A name with one more digit belongs to a different GPU: `NVIDIA T400` is not a T4.
     return next((name for name in DEVICES if re.search(rf"{name.replace('-', '[ -]')}(?!\d)", normalized)), None)
 
