@@ -6,6 +6,7 @@ import lzma
 import zlib
 
 import numcodecs
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,41 @@ def test_truncated_data_raises_an_error(data, codec):
 def test_streams_that_follow_each_other_are_joined(parts, codec):
     compressed, data = b"".join(map(COMPRESS[codec], parts)), b"".join(parts)
     assert decompress_limited(find_decompressor(codec, {}), compressed, len(data)) == data
+
+
+class CountingDecompressor:
+    """A decompressor of gzip data that counts the bytes that it gets."""
+
+    received_nbytes = 0
+
+    def __init__(self):
+        self._inner = find_decompressor("gzip", {})()
+
+    def decompress(self, data, max_length):
+        CountingDecompressor.received_nbytes += len(data)
+        return self._inner.decompress(data, max_length)
+
+    @property
+    def unused_data(self):
+        return self._inner.unused_data
+
+    @property
+    def eof(self):
+        return self._inner.eof
+
+
+def test_a_decompressor_of_a_short_stream_does_not_get_all_data_after_it(monkeypatch):
+    monkeypatch.setattr(CountingDecompressor, "received_nbytes", 0)
+    data = gzip.compress(b"a") * 10_000
+    assert decompress_limited(CountingDecompressor, data, 10_000) == b"a" * 10_000
+    assert CountingDecompressor.received_nbytes < 10_000 * 4096 + len(data)
+
+
+@given(size=st.integers(0, 40_000), padding=st.integers(0, 10_000), codec=st.sampled_from(["gzip", "bz2", "lzma"]))
+def test_long_streams_with_padding_between_them_are_joined(size, padding, codec):
+    first, second = b"abc", np.random.default_rng(0).bytes(size)
+    compressed = COMPRESS[codec](first) + bytes(padding) + COMPRESS[codec](second) + bytes(padding)
+    assert decompress_limited(find_decompressor(codec, {}), compressed, size + 3) == first + second
 
 
 def test_other_bytes_behind_a_stream_are_ignored():

@@ -19,6 +19,8 @@ _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the last 4 bits are arbitrary
 _ZSTD_MAX_BLOCK_NBYTES = 128 * 1024  # bytes that one block can decompress to (RFC 8878)
 _ZSTD_RLE_BLOCK, _ZSTD_COMPRESSED_BLOCK = 1, 2
 _BLOSC_HEADER_NBYTES = 16
+# Bytes that a decompressor gets at first, for each stream after the first one. It copies those that follow its stream.
+_PIECE_NBYTES = 4096
 
 
 class Decompressor(Protocol):
@@ -55,12 +57,12 @@ def decompress_limited(new: NewDecompressor, data: Any, max_nbytes: int) -> byte
 
     Raise ValueError if the result is longer than `max_nbytes`, or if a stream is incomplete.
     """
-    parts, left = list[bytes](), max_nbytes
-    while not parts or len(data):
+    view, parts, left = _bytes_of(data), list[bytes](), max_nbytes
+    while not parts or len(view):
         decompressor = new()
         try:
-            # Allow one byte more than is left, to detect a stream that is too long.
-            part = decompressor.decompress(data, left + 1)
+            # Most data is one stream, which is fastest as one piece.
+            part, view = _decompress_stream(decompressor, view, left, _PIECE_NBYTES if parts else len(view))
         except Exception:  # each library has its own errors
             if parts:
                 break
@@ -71,7 +73,6 @@ def decompress_limited(new: NewDecompressor, data: Any, max_nbytes: int) -> byte
             raise ValueError("its data ends early")
         parts.append(part)
         left -= len(part)
-        data = decompressor.unused_data.lstrip(b"\0")  # some writers pad the data with zeros
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -87,6 +88,32 @@ def declared_nbytes(codec: str, data: Any) -> int:
     if codec == "lz4":
         return _read_int(view, 0, 4)
     return _zstd_nbytes(view) if codec == "zstd" else 0
+
+
+def _bytes_of(data: Any) -> memoryview:
+    view = memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _decompress_stream(
+    decompressor: Decompressor, data: memoryview, max_nbytes: int, piece_nbytes: int
+) -> tuple[bytes, memoryview]:
+    """Decompress one stream. Return the result, and the data after the stream.
+
+    Stop one byte after `max_nbytes`, or at the end of the data. Double `piece_nbytes` after each piece.
+    """
+    parts, nbytes, offset = list[bytes](), 0, 0
+    while not decompressor.eof and nbytes <= max_nbytes and offset < len(data):
+        piece = data[offset : offset + piece_nbytes]
+        parts.append(decompressor.decompress(piece, max_nbytes + 1 - nbytes))
+        nbytes += len(parts[-1])
+        offset += len(piece)
+        piece_nbytes *= 2  # so there are few pieces, and no stream copies much of the data that follows it
+    offset -= len(decompressor.unused_data)
+    while offset < len(data) and not data[offset]:  # some writers pad the data with zeros
+        block = bytes(data[offset : offset + _PIECE_NBYTES])
+        offset += len(block) - len(block.lstrip(b"\0"))
+    return b"".join(parts), data[offset:]
 
 
 def _new_lzma(config: Mapping[str, Any]) -> lzma.LZMADecompressor:
