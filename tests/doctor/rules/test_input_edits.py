@@ -12,7 +12,6 @@ from forebay.doctor.rules.input_edits import (
     copy_without_wait,
     feed_of_batches,
     feed_of_dataset,
-    feed_of_fit,
     map_elsewhere,
     workers_of_dataset,
 )
@@ -30,52 +29,6 @@ def cured(source, edits):
     """Return the source with the edits in it, without imports of Forebay; None if there are no edits."""
     text = apply_cure(source, format_edits(edits)) if edits else None
     return text and text.replace("import forebay as fb\n", "")
-
-
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        (
-            "model.fit(x_train, y_train, batch_size=64, epochs=3)",
-            'feed = fb.from_arrays((x_train, y_train)).shuffle(seed=0).batch(64).feed("keras")\n'
-            "model.fit(feed, epochs=3)",
-        ),
-        (
-            "h = model.fit(x, y, BATCH, 5, shuffle=False, callbacks=[stop])",
-            'feed = fb.from_arrays((x, y)).batch(BATCH).feed("keras")\nh = model.fit(feed, epochs=5, callbacks=[stop])',
-        ),
-        (
-            "model.fit(x, y, validation_split=0.1)",
-            "split = int(len(x) * (1 - 0.1))\n"
-            'feed = fb.from_arrays((x[:split], y[:split])).shuffle(seed=0).batch(32).feed("keras")\n'
-            "model.fit(feed, validation_data=(x[split:], y[split:]))",
-        ),
-        (
-            "model.fit([a, b], y, sample_weight=w)",
-            'feed = fb.from_arrays(((a, b,), y, w)).shuffle(seed=0).batch(32).feed("keras")\nmodel.fit(feed)',
-        ),
-        (
-            "model.fit(x=noise)",
-            'feed = fb.from_arrays((noise,)).shuffle(seed=0).batch(32).feed("keras")\nmodel.fit(feed)',
-        ),
-    ],
-)
-def test_fit_gets_a_feed_of_its_arrays(source, wanted):
-    assert cured(source, feed_of_fit(ScriptCode(source), 1, 32)) == wanted
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "model.fit(*data)",
-        "for part in parts:\n    model.fit(x, y)",
-        "model.fit(x, y, steps_per_epoch=4)",
-        "model.fit([a, b], y, validation_split=0.2)",
-        "train(x, y)",
-    ],
-)
-def test_a_fit_without_plain_arrays_gets_no_feed(source):
-    assert feed_of_fit(ScriptCode(source), source.count("\n") + 1, 32) == []
 
 
 GENERATOR = "def batches(folder='a'):\n    for path in glob(folder):\n        yield np.load(path)['x'], 1\n"

@@ -19,6 +19,7 @@ from forebay.doctor.rules import (
     batch_edits,
     build_edits,
     compile_edits,
+    fit_edits,
     input_edits,
     jit_edits,
     loop_edits,
@@ -87,7 +88,7 @@ def _feed_edits(
     if statement is None:
         return []
     rows = next((int(rows) for other in view.sites_of(EventKind.INPUT) for rows in other.values("batch_rows")), 32)
-    edits = input_edits.feed_of_fit(code, number, rows) if framework == "keras" and _may_read_arrays(view) else []
+    edits = fit_edits.feed_of_fit(code, number, rows) if framework == "keras" and _may_read_arrays(view) else []
     if not edits and "tf.data" in _loaders(view):
         edits = pipeline_edits.feed_of_slices(code, number, framework)
     if not edits and not _takes_no_batches(statement):

@@ -1,4 +1,4 @@
-"""Edits of the input of a script: `fit`, DataLoader and iterables of batches.
+"""Edits of the input of a script: DataLoader and iterables of batches.
 
 Functions that return edits return an empty list if the code has a form for which they know no edit.
 """
@@ -12,13 +12,13 @@ from forebay.doctor.rules.edits import Edit, import_lines, module_import, outerm
 
 __all__ = [
     "batches_at",
+    "call_at",
     "change_batch_size",
     "change_loader",
     "copy_without_wait",
     "feed_call",
     "feed_of_batches",
     "feed_of_dataset",
-    "feed_of_fit",
     "is_array_text",
     "map_elsewhere",
     "outer_loop",
@@ -29,7 +29,6 @@ __all__ = [
     "workers_of_dataset",
 ]
 
-_FIT_DATA = ("x", "y", "batch_size")  # parameters of `fit` that a feed replaces
 # Functions and methods that yield no batches.
 _NO_BATCHES = frozenset({"range", "trange", "zip", "items", "keys", "values", "glob", "listdir"})
 _GUARD = '# Worker processes import this script. Put the code that trains under `if __name__ == "__main__":`.'
@@ -49,7 +48,7 @@ def change_loader(code: ScriptCode, number: int, generators: Sequence[str] = (),
     `generators` are the generators of random numbers that the dataset holds, such as "transform.rng: Generator". New
     code gives each worker process its own generators.
     """
-    call = _call_at(code, number, "DataLoader")
+    call = call_at(code, number, "DataLoader")
     if call is None:
         batches = batches_at(code, code.statement_at(number))
         value = resolve(code, batches[0]) if batches else None
@@ -109,35 +108,6 @@ def copy_without_wait(code: ScriptCode, number: int) -> list[Edit]:
     blocking = [copy for copy, names in zip(copies, settings, strict=True) if "non_blocking" not in names]
     patches = [code.set_keyword(copy, "non_blocking", "True") for copy in blocking]
     return patch_statement(code, statement, *patches) if patches else []
-
-
-def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
-    """Return the edits that let a feed prefetch the arrays of a Keras `fit`."""
-    call = _call_at(code, number, "fit")
-    if call is None or code.loops_around(call) or any(isinstance(argument, ast.Starred) for argument in call.args):
-        return []
-    arguments = _fit_arguments(call)
-    data = [arguments.get(name) for name in ("x", "y", "sample_weight")]
-    if data[0] is None or "steps_per_epoch" in arguments or not all(map(is_array_text, data)):
-        return []
-    split = arguments.pop("validation_split", None)
-    texts = [tree_text(code, part) for part in data if part is not None]
-    rest = {name: code.text(node) for name, node in arguments.items() if name not in (*_FIT_DATA, "sample_weight")}
-    lines = import_lines(code)
-    if split is not None:
-        if not all(isinstance(part, ast.Name | ast.Attribute) for part in data if part is not None):
-            return []
-        lines.append(f"split = int(len({texts[0]}) * (1 - {code.text(split)}))")
-        rest["validation_data"] = f"({', '.join(f'{text}[split:]' for text in texts)})"
-        texts = [f"{text}[:split]" for text in texts]
-    shuffle = rest.pop("shuffle", "True")
-    rows = code.text(arguments["batch_size"]) if "batch_size" in arguments else str(batch_rows)
-    order = "" if shuffle == "False" else ".shuffle(seed=0)"
-    tree = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-    lines.append(f'feed = fb.from_arrays({tree}){order}.batch({rows}).feed("keras")')
-    new_call = f"{code.text(call.func)}({', '.join(['feed', *(f'{name}={text}' for name, text in rest.items())])})"
-    statement = code.statement_of(call)
-    return [Edit.before(statement, *lines), *patch_statement(code, statement, code.replace(call, new_call))]
 
 
 def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]:
@@ -268,17 +238,11 @@ def patch_statement(code: ScriptCode, statement: ast.stmt, *patches: Patch) -> l
     return [Edit.header(code, statement, text)] if text is not None else []
 
 
-def _call_at(code: ScriptCode, number: int, name: str) -> ast.Call | None:
+def call_at(code: ScriptCode, number: int, name: str) -> ast.Call | None:
+    """Return the call of a function with this last name in the statement of a line."""
     statement = code.statement_at(number)
     nodes = own_nodes(statement) if statement is not None else ()
     return next((node for node in nodes if isinstance(node, ast.Call) and last_name(node) == name), None)
-
-
-def _fit_arguments(call: ast.Call) -> dict[str, ast.expr]:
-    """Return the arguments of a `fit` by name."""
-    names = ("x", "y", "batch_size", "epochs", "verbose", "callbacks", "validation_split", "validation_data", "shuffle")
-    arguments = dict(zip(names, call.args, strict=False))
-    return arguments | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
 
 def is_array_text(node: ast.expr | None) -> bool:
