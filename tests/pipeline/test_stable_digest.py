@@ -1,5 +1,6 @@
 """The hash of a function changes with its code, closure, defaults and globals, and with nothing else."""
 
+import ast
 import collections
 import dataclasses
 import enum
@@ -227,6 +228,11 @@ def test_long_numbers_and_overlapping_fields_are_hashed():
     overlapping = np.dtype({"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 2]})
     assert digest(10**5000) != digest(10**5000 + 1)
     assert digest(np.zeros(2, overlapping)) != digest(np.zeros(2, "i4"))
+
+
+def test_methods_of_two_installed_classes_have_different_hashes():
+    visits = (ast.NodeVisitor.generic_visit, ast.NodeTransformer.generic_visit)
+    assert stable_digest(visits[0], "function") != stable_digest(visits[1], "function")
 
 
 def test_different_objects_have_different_hashes():

@@ -128,7 +128,8 @@ class _Digest:
         self._seen[id(value)] = (len(self._seen), value)  # keeps the value alive, so that no other object gets its id
         if _is_exported(value):
             module = getattr(value, "__module__", None) or "numpy"  # in older versions of NumPy, ufuncs have no module
-            self._write("exported", module, value.__name__, _package_version(module, name))
+            exported = value.__name__ if isinstance(value, np.ufunc) else value.__qualname__
+            self._write("exported", module, exported, _package_version(module, name))
         elif isinstance(value, FunctionType):
             self._add_function(value, name)
         elif isinstance(value, functools.partial):
