@@ -1,6 +1,7 @@
 """The disk cases: every contender reads, and entries that cannot be measured give a reason."""
 
 import itertools
+import os
 import shutil
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from forebay.measure.bench.contenders import forebay as forebay_contenders
 from forebay.measure.bench.data import write_file
 from forebay.measure.bench.meters import RunSettings, disk
 from forebay.measure.bench.model import Skip
+from forebay.sources.direct import page_cache
 
 SETTINGS = RunSettings(seconds=0.02, warm_up_seconds=0.0, repeats=1)
 
@@ -62,9 +64,15 @@ def test_without_fio_the_entry_is_skipped_and_the_reason_names_an_alternative(wo
 
 
 def test_the_case_is_skipped_if_its_file_stays_in_the_page_cache(work, monkeypatch):
-    monkeypatch.setattr(uncached_file, "cached_share", lambda file: 1.0)
+    monkeypatch.setattr(page_cache, "cached_share", lambda file: 1.0)
     monkeypatch.setattr(uncached_file, "_ATTEMPTS", 1)
     with pytest.raises(Skip, match="Set TMPDIR to a folder on a disk"):
+        disk.prepare(disk_contenders.preadv_threads, work, SETTINGS)
+
+
+def test_the_case_is_skipped_if_the_system_cannot_drop_files(work, monkeypatch):
+    monkeypatch.delattr(os, "posix_fadvise")
+    with pytest.raises(Skip, match="Measure disks on Linux"):
         disk.prepare(disk_contenders.preadv_threads, work, SETTINGS)
 
 

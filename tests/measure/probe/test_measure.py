@@ -12,6 +12,7 @@ from tests.support.probes import HOST, MACHINE
 from forebay.core import ceilings, nvml
 from forebay.core.hardware import Hardware
 from forebay.measure.probe import disk, host, measure, timing
+from forebay.sources.direct import page_cache
 
 
 @pytest.mark.parametrize(("module", "examples"), [(ceilings, 2), (host, 1)])
@@ -70,7 +71,7 @@ def test_the_disk_is_read_and_no_file_is_left(tmp_path):
 
 @pytest.mark.usefixtures("small_file")
 def test_a_page_cache_that_keeps_the_file_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "cached_share", lambda file: 1.0)
+    monkeypatch.setattr(page_cache, "cached_share", lambda file: 1.0)
     found, missing = disk.measure_disk([tmp_path], BUFFER)
     assert found.disk_bytes_per_second is None
     assert "stayed in the page cache" in missing[0]
@@ -82,7 +83,7 @@ def test_a_folder_in_memory_is_avoided_or_reported(tmp_path, monkeypatch):
     memory.mkdir(), real.mkdir()
     monkeypatch.setattr(disk, "filesystem_of", lambda folder: {"memory": "tmpfs"}.get(folder.name, "ext4"))
     assert disk.measure_disk([memory, real], BUFFER)[0].folder == str(real)
-    monkeypatch.setattr(disk, "cached_share", lambda file: 1.0)
+    monkeypatch.setattr(page_cache, "cached_share", lambda file: 1.0)
     assert "in memory. Set TMPDIR" in disk.measure_disk([memory], BUFFER)[1][0]
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from forebay.measure.bench.model import Skip, Workload
-from forebay.sources.direct.page_cache import cached_share
+from forebay.sources.direct.page_cache import cached_share, drop_cached_pages
 
 __all__ = ["cached_nbytes", "drop_from_page_cache", "require_file", "write_uncached_file"]
 
 _WRITE_NBYTES = 64 << 20  # 64 MiB, which one call writes
-_MAX_CACHED_SHARE = 0.05  # of the file; above it, a read would measure the page cache instead of the disk
 _FREE_SPACE_FACTOR = 2  # the disk must have this many times the size of the file as free space
 _ATTEMPTS = 10  # to drop the file from the page cache
 _RETRY_DELAY_SECONDS = 0.1  # wait after a failed attempt
@@ -44,6 +43,8 @@ def require_file(work: Workload) -> Path:
 
 def drop_from_page_cache(path: Path) -> None:
     """Drop the file from the page cache; raise `Skip` if the kernel keeps it."""
+    if not hasattr(os, "posix_fadvise"):
+        raise Skip("this system cannot drop files from the page cache. Measure disks on Linux")
     file = os.open(path, os.O_RDONLY)
     try:
         if not any(_try_to_drop(file) for _ in range(_ATTEMPTS)):
@@ -57,8 +58,7 @@ def _try_to_drop(file: int) -> bool:
 
     If the kernel keeps the file, wait a little: it may drop pages in use when they are no longer in use.
     """
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    if cached_share(file) <= _MAX_CACHED_SHARE:
+    if drop_cached_pages(file):
         return True
     time.sleep(_RETRY_DELAY_SECONDS)
     return False

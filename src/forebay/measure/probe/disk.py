@@ -15,7 +15,7 @@ import numpy as np
 from forebay.core.ceilings import DiskCeilings
 from forebay.core.spec import Array
 from forebay.measure.probe.timing import SLOT_NBYTES, measure_median
-from forebay.sources.direct.page_cache import cached_share
+from forebay.sources.direct.page_cache import drop_cached_pages
 
 __all__ = ["filesystem_of", "measure_disk"]
 
@@ -26,7 +26,6 @@ READ_SECONDS = 1.0  # time limit of one pass over the file; on a slow disk, a pa
 PASSES_SECONDS = 1.5  # no further pass without the page cache starts after this time
 FREE_SPACE_DIVISOR = 4  # the file takes at most a quarter of the free space, but at least one block
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
-_MAX_CACHED_SHARE = 0.05  # of the file's pages; above it, a read would measure the page cache instead of the disk
 
 
 def measure_disk(folders: Sequence[Path], buffer: Array) -> tuple[DiskCeilings, list[str]]:
@@ -79,22 +78,14 @@ def _measure_uncached(file: int, buffer: Array) -> float | None:
 
     Return None if the kernel does not drop the file from the page cache.
     """
-    if not _drop_from_page_cache(file):
+    if not drop_cached_pages(file):
         return None
 
     def sample() -> float:
-        _drop_from_page_cache(file)
+        drop_cached_pages(file)
         return _read(file, buffer)
 
     return measure_median(sample, seconds=PASSES_SECONDS, warm_up=False)
-
-
-def _drop_from_page_cache(file: int) -> bool:
-    """Drop the file from the page cache, and return whether the kernel did so."""
-    if not hasattr(os, "posix_fadvise"):
-        return False
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    return cached_share(file) < _MAX_CACHED_SHARE
 
 
 def _read(file: int, buffer: Array) -> float:

@@ -1,4 +1,4 @@
-"""The page cache: how much of a file it holds, and how to fill it."""
+"""The page cache: how much of a file it holds, how to fill it, and how to drop a file from it."""
 
 import ctypes
 import logging
@@ -12,12 +12,13 @@ import numpy as np
 
 from forebay.core.machine import Machine
 
-__all__ = ["PageCacheWarmer", "available_nbytes", "cached_share", "uncached_nbytes"]
+__all__ = ["PageCacheWarmer", "available_nbytes", "cached_share", "drop_cached_pages", "uncached_nbytes"]
 
 _ADVISE_NBYTES = 8 << 20  # bytes per request to the kernel; `close` waits for at most one request
 _POLL_SECONDS = 0.05  # between two queries of the page cache; the kernel reads requested bytes in the background
 _STALLED_POLLS = 100  # after this number of polls without a new page, the kernel has probably no memory for the file
 _WARM_SHARE = 0.95  # of a file's pages; a file with this share in memory counts as cached
+_DROPPED_SHARE = 0.05  # of a file's pages; with more pages in memory, a read would measure memory instead of the disk
 _SAMPLES = 64  # approximate number of samples of a file; files of up to 64 MiB are examined completely
 _SAMPLE_NBYTES = 1 << 20  # bytes of one sample
 
@@ -104,6 +105,14 @@ def cached_share(file: int) -> float:
     step = max(_SAMPLE_NBYTES, nbytes // _SAMPLES // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY)
     shares = [_sample_share(file, start, min(_SAMPLE_NBYTES, nbytes - start)) for start in range(0, nbytes, step)]
     return float(np.mean(shares)) if shares else 1.0
+
+
+def drop_cached_pages(file: int) -> bool:
+    """Drop a file from the page cache, and return whether the kernel did so."""
+    if not hasattr(os, "posix_fadvise"):  # macOS does not have it
+        return False
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    return cached_share(file) <= _DROPPED_SHARE
 
 
 def available_nbytes() -> int:
