@@ -100,6 +100,11 @@ def test_an_unknown_scenario_is_refused_with_the_builtin_names():
         read_scenario("nowhere.toml")
 
 
+def test_a_folder_is_refused_because_it_cannot_be_read(tmp_path):
+    with pytest.raises(ScenarioError, match=r"cannot be read: Is a directory\. Give a TOML file\."):
+        read_scenario(str(tmp_path))
+
+
 def test_a_probe_sets_the_disk_speed():
     made = with_probed_speeds(read_scenario("images"), PROBE)
     assert made.host.disk_bytes_per_second == 1.5e9

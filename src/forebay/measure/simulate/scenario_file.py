@@ -36,7 +36,9 @@ def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
         )
     try:
         document = tomllib.loads(read_bounded(path, max_nbytes=MAX_NBYTES).decode())
-    except (OSError, RecursionError, ValueError) as error:
+    except OSError as error:
+        raise ScenarioError(f"{path} cannot be read: {error.strerror}. Give a TOML file.") from error
+    except (RecursionError, ValueError) as error:
         raise ScenarioError(f"{path} is not TOML: {error}. Give a TOML file.") from error
     for change in changes:
         _apply_change(document, change)
