@@ -1,8 +1,11 @@
-"""Which data of a loop follows from values that the loop has read."""
+"""Which data of a loop follows from values that the loop has read, and which names are NumPy arrays."""
+
+import gc
+from weakref import ref
 
 import pytest
 
-from forebay.doctor.analyse.loop_code import depends_on_lines
+from forebay.doctor.analyse.loop_code import depends_on_lines, numpy_names
 from forebay.doctor.analyse.script_code import ScriptCode
 
 
@@ -39,3 +42,12 @@ def test_an_observation_does_not_depend_on_a_value_that_is_only_printed():
 )
 def test_batches_do_not_depend_on_losses(source):
     assert not depends(source, 2, 1 if "first" in source else 2, 3)
+
+
+def test_the_names_of_numpy_arrays_do_not_keep_the_code_alive():
+    code = ScriptCode("x = np.zeros(3)")
+    assert numpy_names(code) == {"x"}
+    released = ref(code)
+    del code
+    gc.collect()
+    assert released() is None

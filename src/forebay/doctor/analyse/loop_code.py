@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
 
@@ -152,9 +152,17 @@ def _last_line(statement: ast.stmt) -> int:
     return end or statement.lineno
 
 
-@lru_cache(maxsize=64)
 def numpy_names(code: ScriptCode) -> frozenset[str]:
     """Return the names to which the excerpt of the script assigns NumPy arrays."""
+    if code not in _numpy_names:
+        _numpy_names[code] = _find_numpy_names(code)
+    return _numpy_names[code]
+
+
+_numpy_names: WeakKeyDictionary[ScriptCode, frozenset[str]] = WeakKeyDictionary()
+
+
+def _find_numpy_names(code: ScriptCode) -> frozenset[str]:
     found: set[str] = set()
     assignments = [node for node in code.statements if isinstance(node, ast.Assign) and node.value is not None]
     for _ in range(4):  # four rounds follow chains of assignments, such as `b = a[:10]` and `c = b / 255`
