@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -83,9 +84,7 @@ class Steps:
     @property
     def seconds(self) -> float:
         """The median step time in seconds."""
-        durations = sorted(after - before for before, after in zip(self.edges, self.edges[1:], strict=False))
-        middle = len(durations) // 2
-        return (durations[middle] if len(durations) % 2 else (durations[middle - 1] + durations[middle]) / 2) / 1e9
+        return median(after - before for before, after in pairwise(self.edges)) / 1e9
 
     @property
     def mean_seconds(self) -> float:
