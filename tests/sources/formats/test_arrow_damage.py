@@ -20,7 +20,7 @@ from forebay.errors import BudgetError, ForebayError, SourceError
 from forebay.sources.formats import arrow_columns
 from forebay.sources.formats.arrow import open_arrow
 from forebay.sources.formats.arrow_messages import declared_nbytes, parse_row_count
-from forebay.sources.formats.parquet import open_parquet
+from forebay.sources.formats.parquet import ParquetFile, open_parquet
 
 # All examples of a test share one `tmp_path`; each example overwrites the file.
 in_a_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -176,6 +176,23 @@ def test_a_row_group_whose_texts_exceed_the_budget_is_refused_before_it_is_decom
     message = r"row group 0 of 'text' in .*x\.parquet claims to decompress to [0-9]+ bytes.*max_held_bytes="
     with pytest.raises(BudgetError, match=message):
         read_text(tmp_path / "x.parquet", spec)
+
+
+def test_a_row_group_after_an_empty_one_is_refused_before_it_is_decompressed(tmp_path):
+    table = bomb(False)
+    with pq.ParquetWriter(tmp_path / "x.parquet", table.schema, compression="zstd") as writer:
+        writer.write_table(table[:0])
+        writer.write_table(table)
+    with pytest.raises(BudgetError, match=r"row group 1 of 'text' in .* claims to decompress to [0-9]+ bytes"):
+        read_text(tmp_path / "x.parquet", None)
+
+
+def test_a_row_group_with_fewer_rows_than_its_metadata_says_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "x.parquet").write_bytes(parquet_bytes(pa.table({"text": ["1", "2"]})))
+    monkeypatch.setattr(ParquetFile, "_iter_batches", lambda *_: iter(()))
+    message = "row group 0 of 'text' in .* cannot be read: its metadata claims 2 more rows than it has. Write or"
+    with pytest.raises(SourceError, match=message):
+        read_text(tmp_path / "x.parquet", None)
 
 
 def read_text(path, spec):

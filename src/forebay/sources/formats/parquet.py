@@ -88,18 +88,14 @@ class ParquetFile:
 
     def read_first_value(self, name: str) -> Any:
         """Return the first value of a column."""
-        self._validate_size(0, name)
-        try:
-            batch = next(self._thread_reader().iter_batches(1, columns=[name], use_threads=False), None)
-            first = None if batch is None else batch.column(name)
-        except Exception as error:  # see `_read_row_group`
-            raise self._damage_error(0, name, error) from error
-        if first is not None:
-            return read_value(self._mapped_file.path, name, first)
-        raise SourceError(
-            f"{self._mapped_file.path} has no rows, so the result of decode= for {name!r} is unknown. "
-            "Describe it with spec=."
-        )
+        if self.boundaries[-1] == 0:
+            raise SourceError(
+                f"{self._mapped_file.path} has no rows, so the result of decode= for {name!r} is unknown. "
+                "Describe it with spec=."
+            )
+        group = int(np.searchsorted(self.boundaries, 0, side="right")) - 1  # the first row group with rows
+        self._validate_size(group, name)
+        return read_value(self._mapped_file.path, name, next(self._read_in_parts(group, name, 1)))
 
     def make_decompress(self, column: ArrowColumn) -> DecompressChunk:
         """Return a function that decompresses one row group of a column."""
@@ -157,7 +153,10 @@ class ParquetFile:
         batches, left = self._iter_batches(group, name, part_rows), int(np.diff(self.boundaries)[group])
         while left > 0:
             try:
-                part = next(batches).column(name)
+                batch = next(batches, None)
+                if batch is None:
+                    raise ValueError(f"its metadata claims {left} more rows than it has")
+                part = batch.column(name)
                 part.validate()
             except Exception as error:  # see `_read_row_group`
                 raise self._damage_error(group, name, error) from error
