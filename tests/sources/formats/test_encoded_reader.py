@@ -1,8 +1,10 @@
 """Reading encoded images: in one thread, or in all decoder threads if that is slow."""
 
 import os
+import stat
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +22,20 @@ def test_an_empty_file_is_empty(tmp_path):
     path = tmp_path / "a.jpg"
     path.touch()
     assert read_small_file(path) == b""
+
+
+def test_a_file_that_the_system_returns_in_parts_is_read_completely(tmp_path, monkeypatch):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"content")
+    monkeypatch.setattr(encoded_reader.os, "read", lambda file, nbytes, read=os.read: read(file, min(nbytes, 3)))
+    assert read_small_file(path) == b"content"
+
+
+def test_a_file_that_became_shorter_is_left_to_the_host(tmp_path, monkeypatch):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"content")
+    monkeypatch.setattr(encoded_reader.os, "fstat", lambda _: SimpleNamespace(st_mode=stat.S_IFREG, st_size=100))
+    assert read_small_file(path) is None
 
 
 def test_other_files_are_left_to_the_host(tmp_path, monkeypatch):
@@ -54,6 +70,19 @@ def test_slow_reads_use_all_decoder_threads_for_a_while(monkeypatch):
         reader.read(range(4))
         threads.append("caller" if names == {threading.current_thread().name} else "decoder threads")
     assert threads == ["caller", *["decoder threads"] * 3, "caller", "decoder threads"]
+
+
+def test_a_group_without_rows_does_not_count_as_slow():
+    threads = set()
+
+    def read(number):
+        threads.add(threading.current_thread())
+        return b""
+
+    reader = EncodedReader(read)
+    reader.read([])
+    reader.read(range(4))
+    assert threads == {threading.current_thread()}
 
 
 def test_an_error_of_a_thread_is_raised(monkeypatch):

@@ -41,7 +41,7 @@ class EncodedReader:
             return self._read_in_parallel(numbers)
         began = time.perf_counter()
         contents = list(map(self._read_bytes, numbers))
-        if time.perf_counter() - began > SLOW_READ_SECONDS * len(numbers):
+        if len(numbers) > 0 and time.perf_counter() - began > SLOW_READ_SECONDS * len(numbers):
             self._parallel_groups = PARALLEL_GROUPS
         return contents
 
@@ -56,7 +56,7 @@ class EncodedReader:
 
 
 def read_small_file(path: Path) -> bytes | None:
-    """Return the content of a file; None if it is huge, not regular or unreadable.
+    """Return the content of a file; None if it is huge, not regular, unreadable or shortened.
 
     This function calls the operating system directly, because `open` takes twice as long.
     """
@@ -68,8 +68,22 @@ def read_small_file(path: Path) -> bytes | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_CONTENT_NBYTES:
             return None
-        return os.read(descriptor, status.st_size)
+        return _read_all(descriptor, status.st_size)
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+def _read_all(descriptor: int, nbytes: int) -> bytes | None:
+    """Return `nbytes` bytes, or None if the file has become shorter.
+
+    One read of a network file system may return fewer bytes.
+    """
+    content = os.read(descriptor, nbytes)
+    while len(content) < nbytes:
+        rest = os.read(descriptor, nbytes - len(content))
+        if not rest:
+            return None
+        content += rest
+    return content
