@@ -1,6 +1,8 @@
 """`index()`: the next process reads no row again, and finds damage, changes and folders that cannot be used."""
 
 import os
+import subprocess
+import sys
 import threading
 from itertools import combinations
 
@@ -154,6 +156,21 @@ def test_functions_without_a_hash_are_told_apart_by_their_code(tmp_path):
     rows, lock = fb.from_arrays({"x": np.arange(8)}).index(tmp_path, version="1"), threading.Lock()
     functions = (lambda x: lock.locked() | (x < 3), lambda x: lock.locked() | (x > 5))
     assert [len(rows.filter(function, fields="x").batch(1).feed("numpy")) for function in functions] == [3, 2]
+
+
+@pytest.mark.slow
+def test_code_without_a_hash_has_the_same_key_in_another_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, threading, numpy as np, forebay as fb\n"
+        "lock = threading.Lock()\n"
+        "def keep(x): return lock.locked() | np.array([str(each) in {'1', '3', '5', '7'} for each in x])\n"
+        "fb.from_arrays(np.arange(8)).index(sys.argv[1], version='1').filter(keep)\n"
+    )
+    for seed in "123":
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, script, tmp_path / "index"], check=True, env=environment)
+    assert len(list((tmp_path / "index").glob("*.index"))) == 1
 
 
 def test_rows_without_a_hash_need_a_version(tmp_path):

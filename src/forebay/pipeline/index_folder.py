@@ -93,8 +93,13 @@ def _identify_function(function: Callable[..., Any] | None) -> str:
 
 
 def _describe_code(code: CodeType) -> str:
-    constants = [_describe_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return repr((code.co_name, code.co_code, code.co_names, constants))
+    return repr((code.co_name, code.co_code, code.co_names, list(map(_describe_constant, code.co_consts))))
+
+
+def _describe_constant(constant: Any) -> str:
+    if isinstance(constant, frozenset):  # its order depends on PYTHONHASHSEED
+        return f"frozenset {sorted(map(repr, constant))}"
+    return _describe_code(constant) if isinstance(constant, CodeType) else repr(constant)
 
 
 def _recall(path: Path, row_pass: RowPass) -> tuple[Array | None, str]:
