@@ -35,6 +35,48 @@ def test_a_global_array_becomes_an_argument():
     assert "t_on_device = tf.constant(t)\nfor i in r:\n    f(t_on_device, i)" in text
 
 
+TABLE = "import jax.numpy as jnp\nt = np.ones(9)\n@jax.jit\ndef f({}):\n    return {}\nfor i in r:\n    f({})\n"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "new_parameters", "arguments", "new_arguments"),
+    [
+        ("", "t", "", "t_on_device"),
+        ("*xs", "t, *xs", "i", "t_on_device, i"),
+        ("*, x", "t, *, x", "x=i", "t_on_device, x=i"),
+        ("x, /, **options", "t, x, /, **options", "i", "t_on_device, i"),
+        ("x=0", "t, x=0", "", "t_on_device"),
+    ],
+)
+def test_a_new_first_argument_suits_all_kinds_of_parameters(parameters, new_parameters, arguments, new_arguments):
+    source = TABLE.format(parameters, "t * 2", arguments)
+    text = apply_cure(source, code_after(source, 7, pass_constants, "jax"))
+    assert f"def f({new_parameters}):" in text
+    assert f"    f({new_arguments})\n" in text
+    compile(text, "cured", "exec")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("@jax.jit", "@partial(jax.jit, static_argnums=1)"),
+        ("@jax.jit", "@jax.jit(donate_argnums=0)"),
+        ("@jax.jit", "@partial(jax.vmap)"),
+        ("t * x", "np.take(t, 1) * x"),
+        ("t * x", "x * int(t[0])"),
+        ("t * x", "t.astype(int) * x"),
+        ("t * x", "x if t[0] else t"),
+        ("    f(i)", "    f(i); t[0] += 1"),
+        ("    f(i)", "    f(i); jax.grad(f)"),
+        ("    f(i)", "    model.f(i)"),
+    ],
+)
+def test_an_array_that_cannot_be_an_argument_stays_global(old, new):
+    source = TABLE.format("x", "t * x", "i")
+    assert code_after(source, 7, pass_constants, "jax")
+    assert code_after(source.replace(old, new), 7, pass_constants, "jax") == ""
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

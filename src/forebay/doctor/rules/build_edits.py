@@ -6,7 +6,7 @@ Each function returns an empty list if the code at line `number` has a form for 
 import ast
 
 from forebay.doctor.analyse.loop_code import numpy_names
-from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, stored_names
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement
 
@@ -20,6 +20,9 @@ _NUMBERS = {
 }
 # Framework -> its module, and a call that makes an array. `{}` stands for the module, then for the data.
 _CONSTANTS = {"tensorflow": ("tensorflow", "{}.constant({})"), "jax": ("jax.numpy", "{}.asarray({})")}
+# Options of compilers that refer to no positions of arguments.
+_NAMED_OPTIONS = {"static_argnames", "donate_argnames", "inline", "jit_compile", "autograph", "reduce_retracing"}
+_PYTHON_NUMBERS = {"int", "float", "bool", "range", "len"}
 
 # Method of a Keras model -> method that handles one batch without a pipeline.
 _ON_BATCH = {"fit": "train_on_batch", "predict": "predict_on_batch", "evaluate": "test_on_batch"}
@@ -69,27 +72,55 @@ def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
 def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     """Return the edits that pass a global NumPy array to a function as an argument."""
     statement = code.statement_at(number)
-    calls = [node for node in own_nodes(statement) if _calls_own_function(code, node)] if statement is not None else []
-    function = code.function(last_name(calls[0])) if calls else None
     loops = code.loops_around(statement) if statement is not None else []
-    if function is None or not loops or len(code.calls(function.name)) != 1 or framework not in _CONSTANTS:
+    nodes = own_nodes(statement) if statement is not None else ()
+    call = next((node for node in nodes if isinstance(node, ast.Call) and _calls_own_function(code, node)), None)
+    function = code.function(last_name(call)) if call is not None and isinstance(call.func, ast.Name) else None
+    if statement is None or call is None or function is None or not loops or framework not in _CONSTANTS:
         return []
-    parameters = {argument.arg for argument in function.args.args}
+    parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
     used = names_in(*function.body) & numpy_names(code) - parameters - stored_names(*function.body)
     module, converter = _CONSTANTS[framework]
     header = code.rewrite_header(function)
-    if len(used) != 1 or not code.imports(module) or header is None or not isinstance(calls[0], ast.Call):
+    if len(used - stored_names(loops[-1])) != 1 or len(used) != 1 or not code.imports(module) or header is None:
         return []
     name = used.pop()
-    first = f"{name}, " if parameters else name
-    call = code.text(calls[0]).replace("(", f"({name}_on_device, " if parameters else f"({name}_on_device", 1)
+    if not _accepts_first_argument(code, function) or _is_used_on_host(code, function, name):
+        return []
+    on_device = code.new_name(f"{name}_on_device")
+    new_call = code.text(call).replace("(", f"({on_device}, " if call.args or call.keywords else f"({on_device}", 1)
     converted = converter.format(code.module_alias(module, module), name)
-    assert statement is not None
     return [
-        Edit.before(loops[-1], f"{name}_on_device = {converted}"),
-        Edit.header(code, function, header.replace("(", f"({first}", 1)),
-        *patch_statement(code, statement, code.replace(calls[0], call)),
+        Edit.before(loops[-1], f"{on_device} = {converted}"),
+        Edit.header(code, function, header.replace("(", f"({name}, " if parameters else f"({name}", 1)),
+        *patch_statement(code, statement, code.replace(call, new_call)),
     ]
+
+
+def _accepts_first_argument(code: ScriptCode, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function can get a new first parameter.
+
+    It must be no method, the script must use it only once, and its decorators must not refer to positions of arguments.
+    """
+    uses = [node for node in code.parents if isinstance(node, ast.Name) and node.id == function.name]
+    calls = [each for each in function.decorator_list if isinstance(each, ast.Call)]
+    compilers = [argument for call in calls if last_name(call) == "partial" for argument in call.args[:1]]
+    compilers += [each for each in function.decorator_list if last_name(each) != "partial"]
+    options = {keyword.arg for call in calls for keyword in call.keywords}
+    is_compiled_only = all(last_name(each) in ("jit", "function") for each in compilers) and options <= _NAMED_OPTIONS
+    return is_compiled_only and len(uses) == 1 and not isinstance(code.parents.get(function), ast.ClassDef)
+
+
+def _is_used_on_host(code: ScriptCode, function: ast.stmt, name: str) -> bool:
+    """Whether a function needs the values of an array for NumPy or Python, which an argument does not have."""
+    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
+    around = [parent for node in uses for parent in code.ancestors(node)]
+    calls = [node for node in around if isinstance(node, ast.Call) and node in ast.walk(function)]
+    numpy = code.module_alias("numpy", "np")
+    attributes = {parent.attr for node in uses if isinstance(parent := code.parents[node], ast.Attribute)}
+    tests = [node.test for node in ast.walk(function) if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert)]
+    is_host_call = any(root_name(call.func) == numpy or last_name(call) in _PYTHON_NUMBERS for call in calls)
+    return is_host_call or not attributes <= {"shape", "ndim"} or name in names_in(*tests)
 
 
 def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:
