@@ -185,6 +185,7 @@ def test_only_the_attributes_that_the_code_reads_count_of_a_module_of_the_user()
         slice(1, 2),
         range(3),
         {1, 2},
+        lambda row: row[..., 0],
     ],
 )
 def test_values_with_a_stable_hash(value):

@@ -33,7 +33,7 @@ from forebay.pipeline.impure_reads import find_impure_read
 __all__ = ["UnstableValueError", "identify_if_known", "stable_digest"]
 
 MAX_ARRAY_NBYTES = 256 << 20  # bytes of the largest array to hash, which takes about half a second
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
 _ARRAYS = (np.ndarray, np.memmap, np.recarray)  # other array classes may have more than values, such as a mask
 _CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, np.ndarray)
 _CLASS_INTERNALS = frozenset(
