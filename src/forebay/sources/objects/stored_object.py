@@ -61,7 +61,10 @@ def find_version(info: Mapping[str, Any]) -> str:
 
 
 def combine_versions(objects: Iterable[StoredObject]) -> str:
-    """Return a hash that changes when any of the objects changes."""
+    """Return a hash that changes when any of the objects changes, or "" if an object has no version."""
+    objects = list(objects)
+    if not all(stored_object.version for stored_object in objects):
+        return ""
     text = "\n".join(f"{stored_object.url} {stored_object.nbytes} {stored_object.version}" for stored_object in objects)
     return hashlib.sha256(text.encode()).hexdigest()
 
