@@ -7,6 +7,8 @@ from tests.sources.objects.scripted_server import ScriptedServer
 import forebay as fb
 from forebay.errors import PipelineError
 
+OLD, NEW = b"1,2\n3,4\n", b"1,2\n3,5\n"
+
 
 def raw_bytes(row):
     return np.full(4, row, "f4").tobytes()
@@ -34,3 +36,24 @@ def test_cache_on_disk_has_no_old_rows_of_an_object_with_a_new_version(tmp_path)
         assert cached_rows(server.url + "/a.bin", tmp_path, spec=fb.ArraySpec((), "f4")) == [2] * 4
         server.objects["/a.bin"], server.headers = raw_bytes(3), {"ETag": '"v2"'}
         assert cached_rows(server.url + "/a.bin", tmp_path, spec=fb.ArraySpec((), "f4")) == [6] * 4
+
+
+def test_cache_on_disk_and_index_follow_the_versions_of_downloaded_objects(tmp_path):
+    with ScriptedServer({"/a.csv": OLD}, {"ETag": '"v1"'}) as server:
+        files, options = server.url + "/a.csv", {"cache": tmp_path / "copies"}
+        assert cached_rows(files, tmp_path / "rows", **options) == [[2, 4], [6, 8]]
+        assert len(fb.from_files(files, **options).index(tmp_path / "index").filter(lambda row: row[1] < 5)) == 2
+        server.objects["/a.csv"], server.headers = NEW, {"ETag": '"v2"'}
+        assert cached_rows(files, tmp_path / "rows", **options) == [[2, 4], [6, 10]]
+        assert len(fb.from_files(files, **options).index(tmp_path / "index").filter(lambda row: row[1] < 5)) == 1
+
+
+def test_cache_on_disk_refuses_downloaded_objects_without_a_version(tmp_path):
+    with ScriptedServer({"/a.csv": OLD}) as server, pytest.raises(PipelineError, match="the version of these objects"):
+        cached_rows(server.url + "/a.csv", tmp_path / "rows", cache=tmp_path / "copies")
+
+
+def test_local_files_behind_a_cache_are_identified_by_their_times(tmp_path):
+    (tmp_path / "a.csv").write_bytes(OLD)
+    files, options = str(tmp_path / "*.csv"), {"cache": tmp_path / "copies"}
+    assert cached_rows(files, tmp_path / "rows", **options) == [[2, 4], [6, 8]]

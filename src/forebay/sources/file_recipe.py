@@ -29,7 +29,7 @@ class FileSourceRecipe:
     paths: Paths
     spec: Tree | None
     options: dict[str, Any]
-    version: str = ""  # of objects that are read in byte ranges; empty for files, whose times differ between machines
+    version: str = ""  # of objects of a store; empty for files, whose times differ between machines
 
     def __repr__(self) -> str:
         """Return a text without the options, because these may contain credentials of a store."""

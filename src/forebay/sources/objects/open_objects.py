@@ -24,7 +24,7 @@ from forebay.sources.objects.objects_source import ObjectsSource
 from forebay.sources.objects.range_reader import RangeReader
 from forebay.sources.objects.retry import wait_for_result
 from forebay.sources.objects.store import ObjectStore
-from forebay.sources.objects.stored_object import StoredObject
+from forebay.sources.objects.stored_object import StoredObject, combine_versions
 
 __all__ = ["open_urls"]
 
@@ -72,7 +72,9 @@ def open_urls(
             budget_nbytes = parse_nbytes(cache_bytes, "cache_bytes")
             folder = CacheFolder(_download_folder(cache, error), budget_nbytes)
             paths = download_objects(store, objects, folder, threads)
-            return open_local(paths, spec=spec, **options)
+            source = open_local(paths, spec=spec, **options)
+            source.version = combine_versions(objects)
+            return source
     finally:
         threads.close()
     for stored_object, layout in zip(objects, layouts, strict=True):
