@@ -2,13 +2,16 @@
 
 import itertools
 import tracemalloc
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from forebay.core.skipped_rows import SOURCE, ErrorLimit, SkippedRow, UnreadableRowsError
+from forebay.core.rows import row_array
+from forebay.core.skipped_rows import SOURCE, ErrorLimit, SkippedRow, UnreadableRowsError, raise_unreadable
 from forebay.core.spec import ArraySpec
 from forebay.sources.arrays import ArraySource
+from forebay.sources.row_cache import cached_source
 from forebay.sources.row_cache.cached_source import CachedSource, RowTransform
 from forebay.sources.row_cache.disk_rows import DiskRows, DiskRowsLayout
 from forebay.sources.row_cache.stored_rows import RamRows
@@ -68,6 +71,49 @@ def test_a_full_cache_does_not_check_functions():
     checks_before = key.checks
     source.gather(slice(20, 33), out)
     assert (checks_before, key.checks) == (1, 1)
+
+
+class WithUnreadableRow(ArraySource):
+    """Cannot read row 3."""
+
+    error_limit = ErrorLimit("from_images", 1)
+
+    def gather(self, rows, out):
+        super().gather(rows, out)
+        failed = np.flatnonzero(row_array(rows) == 3)
+        raise_unreadable([SkippedRow(int(position), SOURCE, "SourceError", "damaged") for position in failed])
+
+
+def test_an_unreadable_row_does_not_cause_a_check_at_every_later_piece(monkeypatch):
+    monkeypatch.setattr(cached_source, "CHEAP_CHECK_SECONDS", -1)
+    monkeypatch.setattr(cached_source, "MAX_CHECK_SHARE", 1e-12)  # the next check is after 30 years or so
+    inner, key = WithUnreadableRow(TREE), CountingKey()
+    transform = RowTransform(tuple(inner.specs), inner.structure)
+    source = CachedSource(inner, RamRows(inner.specs, 40, None, 13), transform, used_rows=40, key=key)
+    out = [spec.empty(10) for spec in source.specs]
+    checks = []
+    for first in (0, 10, 20, 30, 0, 10, 20):
+        with suppress(UnreadableRowsError):
+            source.gather(slice(first, first + 10), out)
+        checks.append(key.checks)
+    assert source.counters()["cached_rows"] == 12
+    assert checks == [1, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_row_that_two_threads_store_at_once_is_written_once():
+    store = RamRows((ArraySpec((), "int64"),), 4, None, 4)
+    counts = []
+
+    class SlowLeaf:
+        """While the store copies its values, another thread stores the same rows."""
+
+        def __array__(self, *args, **kwargs):
+            store.put(np.arange(4), [np.ones(4, np.int64)])
+            counts.append(store.count)
+            return np.zeros(4, np.int64)
+
+    store.put(np.arange(4), [SlowLeaf()])
+    assert (counts, store.count) == ([0], 4)
 
 
 def test_the_memory_of_chosen_rows_does_not_grow_with_the_source():

@@ -222,12 +222,20 @@ class CachedSource(AbstractSource):
         """Store rows. Sometimes check first that no function has changed since `cache()`."""
         if self._store.count >= self._store.capacity:  # no row may be stored, so do not spend time on a check
             return
-        started_at, is_last = time.monotonic(), self._store.count + len(numbers) >= self._store.capacity
-        if self._key is not None and (is_last or started_at >= self._next_function_check):
-            self._key.check_functions()
+        if self._key is not None:
+            if (new_rows := self._store.count_new(numbers)) == 0:
+                return
+            self._check_functions(self._key, new_rows)
+        self._store.put(numbers, leaves)
+
+    def _check_functions(self, key: CheckedKey, new_rows: int) -> None:
+        """Check the functions if enough time has passed, or if these are the last rows that the cache will store."""
+        unreadable_rows = self._store.count_new(np.array(list(self._unreadable), np.int64))
+        started_at, is_last = time.monotonic(), self._store.count + new_rows + unreadable_rows >= self._store.capacity
+        if is_last or started_at >= self._next_function_check:
+            key.check_functions()
             if (seconds := time.monotonic() - started_at) > CHEAP_CHECK_SECONDS:
                 self._next_function_check = started_at + seconds / MAX_CHECK_SHARE
-        self._store.put(numbers, leaves)
 
     def _notice_completion(self) -> None:
         """Behave like arrays in memory once all rows are stored.

@@ -183,6 +183,10 @@ class DiskRows(StoredRows):
         self._mark_verified(unverified[found == self._checks[unverified]])
         return np.asarray(is_stored & self._is_verified[numbers])
 
+    def count_new(self, numbers: Array) -> int:
+        numbers = np.unique(numbers)
+        return int(np.count_nonzero((numbers < self._stop) & ~self._is_verified[numbers]))
+
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         self._check_length()
         for gather, leaf in zip(self._gathers, out, strict=True):

@@ -36,6 +36,10 @@ class StoredRows(ABC):
         """Return for each row number whether the row is stored."""
 
     @abstractmethod
+    def count_new(self, numbers: Array) -> int:
+        """Return how many of these rows may be stored and are not stored yet."""
+
+    @abstractmethod
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         """Copy stored rows to `out`."""
 
@@ -74,6 +78,10 @@ class RamRows(StoredRows):
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._is_stored = np.zeros(self.capacity + 1, bool)  # the last entry stands for all rows that are never stored
+        # A thread claims a row before it writes it. Without a claim, two threads could write different results of a
+        # random map to one row while a third thread reads it.
+        self._is_claimed = np.zeros(self.capacity + 1, bool)
+        self._is_claimed[self.capacity] = True
         self._count = 0
         self._arrays: list[Array] = []
         self._gathers: list[GatherFunction] = []
@@ -85,6 +93,10 @@ class RamRows(StoredRows):
     def find(self, numbers: Array) -> Array:
         return self._is_stored[self._indices_of(numbers)]
 
+    def count_new(self, numbers: Array) -> int:
+        indices = np.unique(self._indices_of(numbers))
+        return int(np.count_nonzero((indices < self.capacity) & ~self._is_stored[indices]))
+
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         if not row_count(rows):
             return
@@ -94,14 +106,16 @@ class RamRows(StoredRows):
 
     def put(self, numbers: Array, leaves: Sequence[Array]) -> None:
         indices = self._indices_of(numbers)
-        is_new = (indices < self.capacity) & ~self._is_stored[indices]
+        with self._lock:
+            is_new = ~self._is_claimed[indices]
+            self._is_claimed[indices] = True
         if not is_new.any():
             return
         indices = indices[is_new]
         for array, leaf in zip(self._allocated(), leaves, strict=True):
             array[indices] = leaf if is_new.all() else leaf[is_new]
-        with self._lock:  # another thread may have stored some of these rows in the meantime, with equal bytes
-            indices = np.unique(indices[~self._is_stored[indices]])
+        with self._lock:
+            indices = np.unique(indices)
             self._is_stored[indices] = True
             self._count += len(indices)
 
