@@ -112,7 +112,18 @@ def test_rows_that_the_loop_cannot_take_from_arrays_are_not_made_once(old, new):
     assert feed_of_dataset(ScriptCode(source), number, stored_rows="# once") == []
 
 
-@pytest.mark.parametrize("argument", ["sampler=s", "collate_fn=pad", "batch_sampler=b", "**options"])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "sampler=s",
+        "32, False, s",
+        "32, False, None, None, 0, pad, True",
+        "collate_fn=pad",
+        "batch_sampler=b",
+        "**options",
+    ]
+    + ["batch_size=None"],
+)
 def test_a_loader_with_its_own_sampler_or_collation_is_not_replaced(argument):
     source = f"for x in DataLoader(images, {argument}):\n    train(x)"
     assert feed_of_dataset(ScriptCode(source), 1) == []

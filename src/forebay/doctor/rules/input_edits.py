@@ -31,6 +31,7 @@ __all__ = [
 
 # Functions and methods that yield no batches.
 _NO_BATCHES = frozenset({"range", "trange", "zip", "items", "keys", "values", "glob", "listdir"})
+_LOADER_PARAMETERS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn")
 _GUARD = '# Worker processes import this script. Put the code that trains under `if __name__ == "__main__":`.'
 _WRAPPERS = ("enumerate", "tqdm", "trange", "iter")  # functions that iterate over their first argument
 
@@ -134,8 +135,8 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
 def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, stored_rows: str = "") -> list[Edit]:
     """Return the edits that replace the DataLoader of a loop by a feed.
 
-    The list is empty if the loader has its own sampler or collate function, which a feed would not call. If
-    `stored_rows` is not empty, it is a comment. New code below this comment then makes all rows once, and the feed
+    The list is empty if the loader has its own sampler or collate function, which a feed would not call, or no batch
+    size. If `stored_rows` is not empty, it is a comment. New code below this comment then makes all rows once, and the feed
     takes the rows from arrays.
     """
     statement = code.statement_at(number)
@@ -143,13 +144,18 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, 
     loader = resolve(code, batches[0]) if batches else None
     if statement is None or batches is None or not isinstance(loader, ast.Call) or last_name(loader) != "DataLoader":
         return []
-    arguments = dict(zip(("dataset", "batch_size", "shuffle"), loader.args, strict=False))
+    if len(loader.args) > len(_LOADER_PARAMETERS):
+        return []
+    arguments = dict(zip(_LOADER_PARAMETERS, loader.args, strict=False))
     arguments |= {keyword.arg or "**": keyword.value for keyword in loader.keywords}
     if "dataset" not in arguments or {*arguments} & {"**", "sampler", "batch_sampler", "collate_fn"}:
         return []
     shuffle = arguments.get("shuffle")
     if shuffle is not None and not isinstance(shuffle, ast.Constant):
         return []
+    size = resolve(code, arguments["batch_size"]) if "batch_size" in arguments else None
+    if isinstance(size, ast.Constant) and size.value is None:
+        return []  # the dataset makes the batches
     order = ".shuffle(seed=0)" if shuffle is not None and shuffle.value else ""
     rows = code.text(arguments["batch_size"]) if "batch_size" in arguments else "1"
     drop = arguments.get("drop_last")
