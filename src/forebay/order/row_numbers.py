@@ -1,6 +1,6 @@
 """Loads the C functions that compute row numbers (`number_rows.c`).
 
-They take a third of the time of NumPy (docs/measurements.md#row-numbers-in-c). The pure wheel, and an installation
+They take 0.3 to 0.5 of the time of NumPy (docs/measurements.md#row-numbers-in-c). The pure wheel, and an installation
 without a compiler, lack the library. NumPy then computes the same numbers.
 """
 
