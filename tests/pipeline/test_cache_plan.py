@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pytest
 from tests.pipeline.cached_rows import square
 from tests.pipeline.row_pipelines import TEN
 from tests.support.received import batches_of, rows_of
@@ -21,6 +22,20 @@ def test_a_feed_keeps_its_plan_if_a_new_one_does_not_fit(monkeypatch):
         monkeypatch.setattr("forebay.feed.build.build_feed", fail)
         assert [rows_of(feed), rows_of(feed)] == [first, first]
         assert "the old plan stays: too small" in feed.explain()
+
+
+def test_a_new_plan_is_made_again_after_an_error(monkeypatch):
+    with TEN.map(square).cache("1MB").batch(2).feed("numpy") as feed:
+        first = rows_of(feed)
+
+        def fail(*arguments):
+            raise OSError("too many open files")
+
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="too many open files"):
+            patched.setattr("forebay.feed.build.build_feed", fail)
+            iter(feed)
+        assert rows_of(feed) == first
+        assert feed.plan.group_batches == 5
 
 
 def test_a_complete_cache_is_planned_like_arrays_in_the_next_epoch():

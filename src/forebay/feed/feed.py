@@ -119,12 +119,13 @@ class Feed(FeedReports):
             rank = self._pipeline.rank if isinstance(self._pipeline.rank, Rank) else None
             refuse_later_rank(rank, has_shard=self._pipeline.has_shard)
             self._has_checked_rank = True
-        progress, is_outdated = self._progress, self._plan_version != plan_version_of(self._pipeline)
-        start = self.next_cursor
+        progress, plan_version, start = self._progress, plan_version_of(self._pipeline), self.next_cursor
+        is_outdated = self._plan_version != plan_version
         if is_outdated:  # for example, because a cache now has all rows
-            self._plan_version = plan_version_of(self._pipeline)
             new_parts = rebuild_feed(self._pipeline, self._options, self._recorder)
-            if new_parts is not None:
+            if new_parts is None:
+                self._plan_version = plan_version  # so that the next epoch does not try again
+            else:
                 self._finalizer()
                 self._use_parts(new_parts)
         runner = self._runner
