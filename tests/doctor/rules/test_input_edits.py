@@ -121,8 +121,8 @@ def test_rows_that_the_loop_cannot_take_from_arrays_are_not_made_once(old, new):
         "collate_fn=pad",
         "batch_sampler=b",
         "**options",
-    ]
-    + ["batch_size=None"],
+        "batch_size=None",
+    ],
 )
 def test_a_loader_with_its_own_sampler_or_collation_is_not_replaced(argument):
     source = f"for x in DataLoader(images, {argument}):\n    train(x)"

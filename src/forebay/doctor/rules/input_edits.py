@@ -136,8 +136,8 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, 
     """Return the edits that replace the DataLoader of a loop by a feed.
 
     The list is empty if the loader has its own sampler or collate function, which a feed would not call, or no batch
-    size. If `stored_rows` is not empty, it is a comment. New code below this comment then makes all rows once, and the feed
-    takes the rows from arrays.
+    size. If `stored_rows` is not empty, it is a comment. New code below this comment then makes all rows once, and the
+    feed takes the rows from arrays.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
