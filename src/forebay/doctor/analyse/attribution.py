@@ -20,7 +20,7 @@ from forebay.doctor.analyse.intervals import find_innermost
 from forebay.doctor.model.device_records import CopyKind, RecordKind
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["NO_MATCH", "THREAD_ID_MASK", "innermost_events", "match_calls", "match_events"]
+__all__ = ["CLOCK_SLACK_NS", "NO_MATCH", "THREAD_ID_MASK", "innermost_events", "match_calls", "match_events"]
 
 NO_MATCH = -1  # replaces the index of a call or event that does not exist
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from forebay.doctor.analyse.attribution import CLOCK_SLACK_NS
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.device_records import ASYNC, CopyKind
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["CLOCK_SLACK_NS", "mask_batch_fetches", "mask_blocking_copies"]
+__all__ = ["mask_batch_fetches", "mask_blocking_copies"]
 
-CLOCK_SLACK_NS = 3_000  # nanoseconds; tolerated error of the conversion from CUPTI's clock to the clock of the ledger
 # Bytes. For an upload of at most this size from pageable memory, the call returns as soon as CUDA has copied the data
 # to a buffer on the host (CUDA manual). So such an upload does not block its call.
 SMALL_COPY_NBYTES = 64 << 10

@@ -29,7 +29,7 @@ from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.device_records import CALL_KINDS, CopyKind, MemoryKind, RecordKind, mask_memory_calls
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["DeviceView", "build_device_view"]
+__all__ = ["MAX_SWITCH_NS", "DeviceView", "build_device_view"]
 
 MIN_STEPS = 2  # complete steps; with fewer there is no device view
 MAX_SWITCH_NS = 2_000  # nanoseconds within which the device starts a queued operation after the previous one

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from forebay.doctor.analyse.intervals import Intervals
+from forebay.doctor.analyse.steps import PARTS
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = [
@@ -28,16 +29,9 @@ __all__ = [
     "launching_intervals",
 ]
 
-# Cause of idle time -> kinds of events. If events of several causes overlap, the first of these causes counts.
-CAUSES: dict[str, frozenset[str]] = {
-    "compiling": frozenset({EventKind.COMPILE}),
-    # Steps after the warm-up usually do not build an object for the first time.
-    "building again": frozenset({EventKind.BUILD}),
-    "waiting for input": frozenset({EventKind.INPUT}),
-    # A move copies an array to the device that runs an operation, which may be the CPU.
-    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),
-    "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
-}
+# Cause of idle time -> kinds of events. If events of several causes overlap, the first of these causes counts. The
+# device may compute during a compiled call, so this part of a step is no cause.
+CAUSES = {part: kinds for part, kinds in PARTS.items() if part != "compiled calls"}
 LAUNCHING = "launching"  # the host launches operations, or prepares the next launch
 PYTHON = "Python"  # no other cause applies
 IDLE = "idle"  # an operation was queued but had not started

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from forebay.doctor.analyse.device_view import MAX_SWITCH_NS
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.device_records import CopyKind, RecordKind
 
 __all__ = ["find_releases", "merge_serial_streams", "stream_gaps"]
 
-MAX_SWITCH_NS = 2_000  # nanoseconds; an operation that starts within this time after another one directly follows it
 # Nanoseconds. An operation that starts within this time after the end of another stream's operation waited for this
 # end.
 RELEASE_NS = 100_000

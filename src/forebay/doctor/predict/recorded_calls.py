@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from forebay.doctor.analyse.attribution import NO_MATCH, THREAD_ID_MASK
-from forebay.doctor.analyse.blocking_copies import CLOCK_SLACK_NS, mask_batch_fetches, mask_blocking_copies
+from forebay.doctor.analyse.attribution import CLOCK_SLACK_NS, NO_MATCH, THREAD_ID_MASK
+from forebay.doctor.analyse.blocking_copies import mask_batch_fetches, mask_blocking_copies
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict.calls import CudaCall, LoopCalls, LoopIntervals, is_transfer
