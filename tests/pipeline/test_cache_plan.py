@@ -31,9 +31,10 @@ def test_a_new_plan_is_made_again_after_an_error(monkeypatch):
         def fail(*arguments):
             raise OSError("too many open files")
 
-        with monkeypatch.context() as patched, pytest.raises(OSError, match="too many open files"):
+        with monkeypatch.context() as patched:
             patched.setattr("forebay.feed.build.build_feed", fail)
-            iter(feed)
+            with pytest.raises(OSError, match="too many open files"):
+                iter(feed)
         assert rows_of(feed) == first
         assert feed.plan.group_batches == 5
 
