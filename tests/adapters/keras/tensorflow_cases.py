@@ -3,6 +3,8 @@
 `tests/test_framework_cases.py` runs this file in the process of Keras on TensorFlow.
 """
 
+from unittest import mock
+
 import keras
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from tests.adapters.keras.conftest import BATCH, ROWS
 from tests.adapters.keras.keras_models import Hook, make_model, map_on_device
 
 import forebay as fb
+from forebay.adapters.keras.tensorflow import TracedBatches
 from forebay.errors import FeedError
 
 DEVICES = ["CPU:0", "CPU:1"]
@@ -66,6 +69,14 @@ def test_a_feed_inside_a_tf_function_is_refused(pipeline):
     dataset = pipeline.feed("keras").get_tf_dataset()
     with pytest.raises(FeedError, match=r"inside a tf\.function"):
         tf.function(lambda: next(iter(dataset)), autograph=False)()
+
+
+def test_a_second_fit_reuses_the_iterator_of_the_compiled_loop(pipeline):
+    feed, model, make = pipeline.feed("keras"), make_model(steps_per_execution=2), TracedBatches.__init__
+    with mock.patch.object(TracedBatches, "__init__", autospec=True, side_effect=make) as made:
+        model.fit(feed, verbose=0)
+        model.fit(feed, verbose=0)
+    assert made.call_count == 1
 
 
 def test_the_model_gets_the_memory_of_the_feed_without_a_copy(pipeline):

@@ -267,8 +267,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
                 make_batches, signature, self._store_error, is_building=lambda: self._is_building
             )
         key = call.role_of(self), len(signature)
-        traced = self._traced.setdefault(key, tf_batches.TracedBatches(signature, self._store_error))
-        return tf_batches.TracedDataset(traced, make_batches)
+        if key not in self._traced:
+            self._traced[key] = tf_batches.TracedBatches(signature, self._store_error)
+        return tf_batches.TracedDataset(self._traced[key], make_batches)
 
     def on_epoch_begin(self) -> None:
         """Limit the prefetch of Keras, and tell Keras the length of a resumed epoch."""
