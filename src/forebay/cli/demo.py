@@ -132,8 +132,8 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
         table.add_row(name, f"{speed:,.0f}", f"{speed / slowest:.1f} x")
     console.print(table)
     console.print(
-        "\nThese batches stay on the CPU. For rows in memory, one NumPy index operation per batch is then as fast as a "
-        "feed."
+        "\nThese batches stay on the CPU. For rows in memory, one NumPy index operation per batch can then be as fast "
+        "as a feed."
     )
     console.print("A feed is faster with a GPU, with files that must be decoded, and with maps.")
     console.print("\n[bold]Why[/]: the decisions of the feed from memory, with their reasons\n")
