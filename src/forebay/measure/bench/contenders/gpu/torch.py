@@ -98,7 +98,8 @@ def prefetched_copies(work: Workload) -> StartEpoch:
     step at least as much.
     """
     rows = torch.from_numpy(make_array(work))
-    torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.nbytes, 0)
+    # If this failed, copies of pageable memory would be measured. The page-lock ends with the process.
+    torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.nbytes, 0))
     shape = (work.batch, *work.shape)
     buffers = [torch.empty(shape, dtype=rows.dtype, device="cuda") for _ in range(PREFETCHED_COPIES + 1)]
     used_events, arrived_events = ([torch.cuda.Event() for _ in buffers] for _ in range(2))
