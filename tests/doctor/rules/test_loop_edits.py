@@ -135,6 +135,30 @@ def test_constant_data_is_converted_before_the_loop(source, line, edits):
     assert code_after(source, line, convert_before_loop, "torch") == edits
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "w = torch.tensor(d)\n    w.add_(1)",
+        "w = torch.tensor(d)\n    w[0] = 1",
+        "w = torch.tensor(d)\n    w += 1",
+        "w = torch.tensor(d)\n    torch.nn.init.normal_(w)",
+        "w, v = torch.tensor(d), 1\n    w.data.mul_(v)",
+        "w = torch.tensor(d)\n    np.add(d, 1, out=d)",
+        "w = torch.tensor(d)\n    d[0] += 1",
+        "w = torch.tensor(d)\n    d.sort()",
+        "w = torch.tensor(d)\n    rng.shuffle(d)",
+        "w = torch.tensor(d, requires_grad=True)\n    f(w).backward()",
+    ],
+)
+def test_data_that_the_loop_changes_in_place_is_converted_in_every_step(lines):
+    assert code_after(f"for i in r:\n    {lines}", 2, convert_before_loop, "torch") == ""
+
+
+def test_calls_of_the_framework_do_not_change_its_name():
+    source = "for i in r:\n    f(torch.tensor(d))\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"
+    assert "d_on_device = torch.tensor(d)" in code_after(source, 2, convert_before_loop, "torch")
+
+
 def test_rows_are_selected_on_the_device():
     source = "x = np.ones(9)\nfor i in r:\n    f(tf.constant(x[idx[i]]))\n"
     text = code_after(source, 3, keep_arrays_on_device, "tensorflow")

@@ -17,6 +17,7 @@ __all__ = [
     "is_numpy",
     "listed_conversion",
     "loaded_names",
+    "names_changed_in_place",
     "numpy_names",
     "sliced_arrays",
     "step_loop",
@@ -30,6 +31,15 @@ _CONVERSIONS = frozenset(
 # Methods of tensors that copy them to a device or to another dtype.
 _METHODS = frozenset({"to", "cuda", "float", "double", "half", "long", "pin_memory", "contiguous", "requires_grad_"})
 _MOVES = frozenset({"to", "cuda"})  # those of _METHODS that copy to a device
+# Methods and functions that change an object: the one with the method, or the first argument.
+_CHANGING_METHODS = frozenset(
+    {"append", "clear", "extend", "fill", "insert", "itemset", "partition", "pop", "popitem", "remove", "resize"}
+    | {"reverse", "rotate", "setdefault", "sort", "update"}
+)
+_CHANGING_FUNCTIONS = frozenset(
+    {"copyto", "fill_diagonal", "place", "put", "putmask", "shuffle", "all_reduce", "broadcast"}
+)
+_MODULES = frozenset({"torch", "nn", "init", "F", "dist", "np", "numpy", "jnp", "jax", "tf", "random"})
 _LOCAL_SCOPES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _HOST_MODULES = frozenset({"np", "numpy", "onp"})
 # Functions of any module whose results are NumPy arrays, by the last part of their names.
@@ -107,19 +117,45 @@ def loaded_names(*nodes: ast.AST, without: ast.AST | None = None) -> set[str]:
     return {node.id for node in found if isinstance(node.ctx, ast.Load)}
 
 
+def names_changed_in_place(*nodes: ast.AST) -> set[str]:
+    """Return the names of objects that nodes change, as in `w[0] = 1`, `w.add_(1)` or `np.add(w, 1, out=w)`.
+
+    Changes inside the functions that nodes call do not count, except for some functions of frameworks.
+    """
+    changed: list[ast.expr] = [
+        each.target for node in nodes for each in ast.walk(node) if isinstance(each, ast.AugAssign)
+    ]
+    for call in (each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Call)):
+        name, first = last_name(call), call.args[:1]
+        is_in_place = name.endswith("_") and not name.endswith("__")
+        is_method = isinstance(call.func, ast.Attribute) and root_name(call.func) not in _MODULES
+        if is_method and (is_in_place or name in _CHANGING_METHODS):
+            changed.append(call.func)
+        if name in _CHANGING_FUNCTIONS or (is_in_place and not is_method):
+            changed += first
+        changed += [keyword.value for keyword in call.keywords if keyword.arg == "out"]
+    parts = [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Subscript | ast.Attribute)]
+    changed += [part for part in parts if not isinstance(part.ctx, ast.Load)]
+    tuples = [element for each in changed if isinstance(each, ast.Tuple) for element in each.elts]
+    return {*map(root_name, [*changed, *tuples])} - {""}
+
+
 def is_invariant(expression: ast.expr, loop: ast.stmt) -> bool:
-    """Whether an expression has names, and the loop assigns none of them."""
-    return bool(names_in(expression)) and not names_in(expression) & stored_names(loop)
+    """Whether an expression has names, and the loop assigns or changes none of them."""
+    return bool(names_in(expression)) and not names_in(expression) & (stored_names(loop) | names_changed_in_place(loop))
 
 
 def is_constant_conversion(part: Conversion, loop: ast.stmt) -> bool:
     """Whether a conversion has the same result in every step.
 
     The result may change if the loop assigns a name of the conversion, or if its data comes from a call, such as
-    `rng.random()`.
+    `rng.random()`. A tensor that requires gradients collects them.
     """
+    nodes = [*ast.walk(part.node)]
     is_plain = not any(isinstance(node, ast.Call) for node in ast.walk(part.data))
-    return is_plain and is_invariant(part.node, loop)
+    has_gradients = any(isinstance(node, ast.keyword) and node.arg == "requires_grad" for node in nodes)
+    has_gradients = has_gradients or any(last_name(node) == "requires_grad_" for node in nodes)
+    return is_plain and not has_gradients and is_invariant(part.node, loop)
 
 
 def depends_on_lines(code: ScriptCode, statement: ast.stmt, numbers: Set[int]) -> bool:

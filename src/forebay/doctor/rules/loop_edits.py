@@ -13,6 +13,7 @@ from forebay.doctor.analyse.loop_code import (
     is_constant_conversion,
     is_invariant,
     listed_conversion,
+    names_changed_in_place,
     numpy_names,
     sliced_arrays,
 )
@@ -54,6 +55,8 @@ def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[E
     if statement is None or loop is None:
         return []
     constant = [part for part in conversions_in(statement) if is_constant_conversion(part, loop)]
+    if isinstance(statement, ast.Assign) and stored_names(*statement.targets) & names_changed_in_place(loop):
+        return []  # every step needs a new tensor
     outer = _outermost_invariant(code, loop, [part.node for part in constant])
     if len(constant) == 1 and _is_whole_assignment(code, statement, constant[0], loop):
         return [Edit.before(outer, code.text(statement)), Edit.remove(code, statement)]
