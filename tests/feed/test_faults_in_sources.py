@@ -124,3 +124,15 @@ def test_an_error_at_the_start_of_an_epoch_is_raised_in_this_and_every_later_epo
         for _ in range(3):
             with pytest.raises(OSError, match="the server is gone"):
                 rows_of(feed)
+
+
+def test_the_first_error_of_computing_row_numbers_is_raised(monkeypatch):
+    messages = iter(["no memory", "again no memory"])
+
+    def fail(row_index, group):
+        raise MemoryError(next(messages))
+
+    monkeypatch.setattr("forebay.feed.row_index.RowIndex.rows_of", fail)
+    pipeline = fb.from_arrays(np.arange(100)).shuffle(seed=0).batch(10)
+    with pipeline.feed("numpy") as feed, pytest.raises(MemoryError, match=r"^no memory"):
+        rows_of(feed)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -133,7 +134,8 @@ class IndexedFiller:
             slot.partial_failure = partial.error
             return self._shorten_group(group, rows.numbers(), partial)
         except Exception as error:
-            error.add_note(f"while filling {self._describe_rows(rows.numbers(), group.cursor)}")
+            with suppress(Exception):  # if the row numbers cannot be computed, this is the error to raise
+                error.add_note(f"while filling {self._describe_rows(rows.numbers(), group.cursor)}")
             raise
         return replace(group, rows=row_count(rows.numbers())) if isinstance(self._row_index, BatchIndex) else group
 
