@@ -11,13 +11,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
 
-from forebay.core.launchers import detect_process_rank
 from forebay.core.recorder import Received, RecorderGroup, describe_received
 from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import PipelineError
 from forebay.feed.epoch import Epoch
 from forebay.feed.feed import Feed
-from forebay.feed.reports import RegularReports, StatsCallback
+from forebay.feed.reports import RegularReports, StatsCallback, describe_shard
 from forebay.order.schedule import Cursor
 from forebay.pipeline.card import Explanation
 from forebay.pipeline.options import FeedOptions
@@ -117,10 +116,7 @@ class MultiDeviceFeed:
         The value `"devices"` has the statistics of each device, as `Feed.stats` returns them.
         """
         devices = [feed.stats() for feed in self.feeds]
-        pipeline = self._pipeline
-        rank = pipeline.shard_index if pipeline.shard_count > 1 else detect_process_rank()
-        shard = {"rank": rank or 0, "shards": pipeline.shard_count}
-        return describe_received(self.received) | shard | {"devices": devices}
+        return describe_received(self.received) | describe_shard(self._pipeline) | {"devices": devices}
 
     @property
     def received(self) -> Received:

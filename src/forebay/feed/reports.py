@@ -15,7 +15,7 @@ from forebay.pipeline.explain import explain, explain_in_card, summarise
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 
-__all__ = ["FeedReports", "RegularReports", "StatsCallback"]
+__all__ = ["FeedReports", "RegularReports", "StatsCallback", "describe_shard"]
 
 StatsCallback = Callable[[dict[str, Any]], Any]
 _UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -34,7 +34,7 @@ class FeedReports:
     def stats(self) -> dict[str, Any]:
         """Return statistics of this feed: batches, rows, bytes, errors, waiting times and the slowest stage."""
         counters = self._pipeline.source.counters()
-        numbers = summarise(self._plan, self._recorder.capture()) | self._rank()
+        numbers = summarise(self._plan, self._recorder.capture()) | describe_shard(self._pipeline)
         return numbers | ({"source": counters} if counters else {})
 
     def explain(self) -> str:
@@ -79,15 +79,15 @@ class FeedReports:
         """
         return self._reports.add(callback, every, self._recorder)
 
-    def _rank(self) -> dict[str, int]:
-        """Return the rank of this process and the number of shards.
 
-        If the pipeline is not sharded, the rank is the one that a launcher reports: the user may have divided the data
-        among the ranks before.
-        """
-        pipeline = self._pipeline
-        rank = pipeline.shard_index if pipeline.shard_count > 1 else detect_process_rank()
-        return {"rank": rank or 0, "shards": pipeline.shard_count}
+def describe_shard(pipeline: Pipeline) -> dict[str, int]:
+    """Return the rank of this process and the number of shards.
+
+    If the pipeline is not sharded, the rank is the one that a launcher reports: the user may have divided the data
+    among the ranks before.
+    """
+    rank = pipeline.shard_index if pipeline.shard_count > 1 else detect_process_rank()
+    return {"rank": rank or 0, "shards": pipeline.shard_count}
 
 
 class RegularReports:
