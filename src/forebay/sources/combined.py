@@ -170,11 +170,11 @@ class JoinedSource(CombinedSource):
 
     def memory_extents(self) -> list[list[MemoryExtent]]:
         parts = (part.memory_extents() for part in self.parts)
-        return join_extents(self._boundaries[:-1], parts, len(self.specs))
+        return join_extents(self._boundaries, parts, len(self.specs))
 
     def file_extents(self) -> list[list[FileExtent]]:
         parts = (part.file_extents() for part in self.parts)
-        return join_extents(self._boundaries[:-1], parts, len(self.specs))
+        return join_extents(self._boundaries, parts, len(self.specs))
 
 
 class ZippedSource(CombinedSource):

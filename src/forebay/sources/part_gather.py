@@ -6,7 +6,7 @@ The rows of all parts are numbered together. To gather means to copy the rows wi
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -152,16 +152,19 @@ def _is_sorted(parts: Array) -> bool:
 
 
 def join_extents(
-    first_rows: Iterable[int], parts: Iterable[Sequence[Sequence[Extent]]], leaves: int
+    boundaries: Sequence[int], parts: Iterable[Sequence[Sequence[Extent]]], leaves: int
 ) -> list[list[Extent]]:
     """Return the extents of each leaf with row numbers of the whole sequence.
 
-    `first_rows` has the first row number of each part. Return an empty list if a part has no extents.
+    `boundaries` has the first row of each part, then the number of all rows. Return an empty list if a part with rows
+    has no extents, or if no part has rows.
     """
     joined: list[list[Extent]] = [[] for _ in range(leaves)]
-    for first, extents_by_leaf in zip(first_rows, parts, strict=True):
+    for (first, stop), extents_by_leaf in zip(pairwise(boundaries), parts, strict=True):
+        if first == stop:
+            continue
         if len(extents_by_leaf) != leaves:
             return []
         for leaf, extents in zip(joined, extents_by_leaf, strict=True):
             leaf += [replace(extent, first=extent.first + first) for extent in extents]
-    return joined
+    return joined if boundaries[-1] else []

@@ -186,6 +186,14 @@ def test_memory_lists_every_region_if_all_files_stay_open(tmp_path):
     assert [region.nbytes for region in regions] == [length * 12 for length in LENGTHS]
 
 
+def test_files_without_rows_have_no_extents_and_hide_none(tmp_path):
+    save_parts(tmp_path, parts(3))
+    source = open_files(tmp_path / "*.npy")
+    (memory,), (file,) = source.memory_extents(), source.file_extents()
+    assert [(each.first, each.rows) for each in memory] == [(0, 7), (7, 12), (19, 1), (20, 5)]
+    assert [(each.first, each.rows) for each in file] == [(0, 7), (7, 12), (19, 1), (20, 5)]
+
+
 def test_memory_is_empty_if_files_are_closed_and_reopened(tmp_path):
     save_parts(tmp_path, parts(3))
     assert open_files(tmp_path / "*.npy", max_open_files=2).memory() == []

@@ -169,11 +169,11 @@ class FilesSource(AbstractSource):
 
     def memory_extents(self) -> list[list[MemoryExtent]]:
         parts = self._read_files(lambda source: source.memory_extents())
-        return join_extents(self._boundaries[:-1], parts, len(self.specs)) if self._keeps_files_open else []
+        return join_extents(self._boundaries, parts, len(self.specs)) if self._keeps_files_open else []
 
     def file_extents(self) -> list[list[FileExtent]]:
         parts = self._read_files(lambda source: source.file_extents())
-        return join_extents(self._boundaries[:-1], parts, len(self.specs)) if self._keeps_files_open else []
+        return join_extents(self._boundaries, parts, len(self.specs)) if self._keeps_files_open else []
 
     def close(self) -> None:
         self._pool.close()
