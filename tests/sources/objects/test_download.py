@@ -113,6 +113,22 @@ def test_a_budget_of_exactly_the_object_is_enough(server, tmp_path):
     assert reads(server) == 1
 
 
+def test_an_equal_copy_without_a_version_stays_if_the_budget_has_no_room_for_a_second_copy(server, tmp_path):
+    server.headers = {}
+    rows_of(server, tmp_path, cache_bytes=len(TEXT) + 1)
+    before = copy_in(tmp_path).stat()
+    rows_of(server, tmp_path, cache_bytes=len(TEXT) + 1)
+    assert copy_in(tmp_path).stat().st_ino == before.st_ino
+
+
+def test_an_outdated_copy_without_a_version_makes_room_for_the_new_one(server, tmp_path):
+    server.headers = {}
+    rows_of(server, tmp_path, cache_bytes=len(TEXT))
+    server.objects["/a.csv"] = TEXT.replace(b",9", b",8")
+    assert rows_of(server, tmp_path, cache_bytes=len(TEXT))[9, 1] == 8
+    assert copy_in(tmp_path).read_bytes() == server.objects["/a.csv"]
+
+
 def test_objects_larger_than_the_budget_are_refused_and_nothing_is_left(server, tmp_path):
     with pytest.raises(BudgetError, match=r"1 objects .* must be downloaded, and .* already holds 0 B"):
         rows_of(server, tmp_path, cache_bytes=len(TEXT) - 1)

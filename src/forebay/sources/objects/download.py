@@ -8,7 +8,7 @@ opens the object. It downloads an object without a version again each time, beca
 import hashlib
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -44,8 +44,9 @@ def download_objects(
     for download in missing:
         cache.delete_copy_of_version_0_1(_digest(download.stored_object))
     missing_nbytes = sum(download.stored_object.nbytes for download in missing)
-    if cache.used_nbytes + missing_nbytes > cache.budget_nbytes:
-        raise _budget_error(cache, len(missing), missing_nbytes)
+    new = [download.stored_object.nbytes for download in missing if download.name not in names]
+    if cache.used_nbytes + sum(new) > cache.budget_nbytes:
+        raise _budget_error(cache, len(new), sum(new))
     if missing:
         _log.info("downloading %d objects (%s) to %s", len(missing), format_nbytes(missing_nbytes), cache.path)
     futures = {digest: threads.submit(download.provide) for digest, download in downloads.items()}
@@ -120,14 +121,30 @@ class _Download:
             return file.read(_MAX_CHECKSUM_NBYTES).decode(errors="replace")
 
     def _download(self) -> None:
-        """Download the object to a temporary file, verify its MD5 and publish the file."""
+        """Download the object and publish its copy.
+
+        If the budget has no room for the new copy beside the old one, delete the old copy first, unless it is equal.
+        """
         if self.cache.problem:
             raise StoreError(
                 f"{self.stored_object.url} must be downloaded, but the cache folder cannot be written: "
                 f"{self.cache.problem}. Pass another cache=."
             )
+        try:
+            self._publish_copy()
+        except BudgetError:
+            description = self._describe_copy()
+            if description is None:
+                raise
+            # Another process may use the copy. So before deleting it, read the object to see whether they are equal.
+            if self._read_object() != description:
+                self.cache.delete(self.name)
+                self._publish_copy()
+
+    def _publish_copy(self) -> None:
+        """Write the object to a temporary file, verify its MD5 and publish the file."""
         with self._reserve(self.stored_object.nbytes) as unpublished:
-            description = self._write(unpublished)
+            description = self._read_object(unpublished.write)
             with self._reserve(0) as checksum_file:  # the few bytes of a checksum do not count towards the budget
                 checksum_file.write(description.encode())
                 self.cache.publish(checksum_file, self.checksum_name, replace=True)
@@ -149,14 +166,14 @@ class _Download:
         finally:
             self.cache.discard(unpublished)
 
-    def _write(self, unpublished: UnpublishedFile) -> str:
-        """Write the bytes of the object. Return their length and checksum as text."""
+    def _read_object(self, write: Callable[[bytes], None] = lambda data: None) -> str:
+        """Pass the bytes of the object to `write`, part by part. Return their length and checksum as text."""
         checksum, md5, nbytes = 0, hashlib.md5(usedforsecurity=False), self.stored_object.nbytes
         for start in range(0, nbytes, _RANGE_NBYTES):
             data = self.store.read(self.stored_object, start, min(start + _RANGE_NBYTES, nbytes))
             checksum = zlib.crc32(data, checksum)
             md5.update(data)
-            unpublished.write(data)
+            write(data)
         self.store.check_md5(self.stored_object, md5.hexdigest())
         return f"{nbytes} {checksum:08x}"
 
