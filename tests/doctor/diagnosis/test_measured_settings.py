@@ -106,7 +106,9 @@ def test_a_measured_cost_becomes_the_gain_of_the_finding():
     cure = diagnosis.main.best_cure
     assert (diagnosis.main.seconds, cure.low, cure.high) == pytest.approx((4.5e-3, 4e-3, 5e-3))
     assert diagnosis.severity(diagnosis.main) == "severe"
-    assert diagnosis.main.evidence[0] == "Without this setting, a second run of the script saved 4.00 to 5.00 ms per step."
+    assert (
+        diagnosis.main.evidence[0] == "Without this setting, a second run of the script saved 4.00 to 5.00 ms per step."
+    )
 
 
 @pytest.mark.parametrize("saved", [(-1e-3, 2e-4), (1e-4, 2e-4)])
