@@ -17,9 +17,9 @@ TITLES = {
 
 @pytest.mark.parametrize("statement", TITLES)
 def test_a_title_says_what_the_code_does(statement):
-    facts = script("for step in range(1000):", "    loss = train(step)", f"    {statement}")
-    read = download("float(array)", 4, line=3)
-    capture = loop(run("jax.jit", 1, line=2), read, ms=10, frameworks=JAX, facts=facts)
+    facts = script("losses = []", "for step in range(1000):", "    loss = train(step)", f"    {statement}")
+    read = download("float(array)", 4, line=4)
+    capture = loop(run("jax.jit", 1, line=3), read, ms=10, frameworks=JAX, facts=facts)
     (finding,) = read_back.examine(view_for_rules(capture))
     cure = finding.cures[0]
     assert cure.title == TITLES[statement]
