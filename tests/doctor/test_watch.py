@@ -6,6 +6,8 @@ from weakref import ref
 import pytest
 
 from forebay.doctor import watch
+from forebay.doctor.capture.post_import import PostImportActions
+from forebay.doctor.capture.session import RunningSessionError
 from forebay.doctor.report.html import render_card
 from forebay.errors import CaptureError
 
@@ -35,7 +37,7 @@ def test_verdict_is_a_deprecated_name_of_diagnosis(watched):
         assert watched.verdict is watched.diagnosis
 
 
-def test_a_watch_is_used_once(watched):
+def test_a_second_use_of_a_watch_raises(watched):
     with pytest.raises(CaptureError, match="Call watch\\(\\) again"), watched:
         pass
 
@@ -56,11 +58,28 @@ def test_a_watch_is_freed_with_its_last_reference():
     assert left() is None
 
 
-def test_a_report_is_printed(watched, capsys):
+def test_show_prints_the_report(watched, capsys):
     watched.show()
     assert "No training loop was found" in capsys.readouterr().out
 
 
-def test_a_report_is_saved(watched, tmp_path):
+def test_save_html_writes_the_report(watched, tmp_path):
     watched.save_html(tmp_path / "report.html")
     assert "No training loop was found" in (tmp_path / "report.html").read_text()
+
+
+def test_only_one_watch_can_run():
+    with watch(), pytest.raises(RunningSessionError, match="another watch is running"), watch():
+        pass
+
+
+def test_a_watch_that_cannot_start_does_not_block_the_next_watch(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("no more memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostImportActions, "install", refuse)
+        with pytest.raises(RuntimeError, match="no more memory"), watch():
+            pass
+    with watch():
+        pass

@@ -9,6 +9,7 @@ from weakref import ref
 
 import keras
 
+from forebay.doctor.capture.session import RunningSessionError
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.watch_context import Watch, watch
@@ -117,7 +118,7 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
             return
         try:
             self._watch = self._exit_stack.enter_context(watch(**self._options))
-        except RuntimeError:  # another watch is running; `on_train_begin` warns
+        except RunningSessionError:  # `on_train_begin` warns
             return
         self._is_profiling, KerasWatch._latest = True, ref(self)
 

@@ -32,11 +32,15 @@ from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.redaction import describe_error
 
-__all__ = ["HOOKS", "Session"]
+__all__ = ["HOOKS", "RunningSessionError", "Session"]
 
 # Imported module -> the module of the doctor with the hooks for it.
 HOOKS = {name: f"forebay.doctor.capture.hooks.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
 HOOKS |= {"forebay.feed.feed": "forebay.doctor.capture.hooks.forebay", "sys": "forebay.doctor.capture.hooks.python"}
+
+
+class RunningSessionError(RuntimeError):
+    """A session cannot start, because another session runs."""
 
 
 class Session:
@@ -92,12 +96,20 @@ class Session:
     def start(self) -> None:
         """Install the hooks of loaded frameworks now, and of other frameworks when they are imported.
 
-        Raise RuntimeError if another session runs.
+        Raise RunningSessionError if another session runs. After any other error, a new session can start.
         """
         with Session._lock:
             if Session._current is not None:
-                raise RuntimeError("another watch is running. End it first.")
+                raise RunningSessionError("another watch is running. End it first.")
             Session._current = self
+        try:
+            self._start_recorders()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start_recorders(self) -> None:
+        """Start the recorders of the host, and install the hooks."""
         # A fork callback cannot be removed, so it must not keep the session alive.
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_switch_off_in_child, ref(self)))
