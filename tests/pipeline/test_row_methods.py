@@ -194,6 +194,26 @@ def test_a_shuffle_of_scattered_rows_is_exact(pipeline):
     assert pipeline.shuffle(seed=0).order.describe()[0] == "shuffled"
 
 
+@pytest.mark.parametrize(
+    "pipeline", [TEN, TEN.select([4, 1]), fb.interleave(CHUNKED, CHUNKED), CHUNKED.select([5, 3, 9]), CHUNKED.repeat(2)]
+)
+def test_an_exact_shuffle_refuses_a_number_of_open_blocks(pipeline):
+    for block in ("auto", None):
+        with pytest.raises(PipelineError, match=r"shuffle\(mix=3\) .* or write shuffle\(block=4096, mix=3\)"):
+            pipeline.shuffle(block=block, mix=3)
+    assert pipeline.shuffle(block=2, mix=3).order.max_open_blocks == 3
+
+
+def test_a_shuffle_of_chunked_rows_opens_as_many_blocks_as_the_user_says():
+    assert CHUNKED.shuffle(mix=3).order.max_open_blocks == 3
+
+
+@pytest.mark.parametrize("options", [{"mix": 3}, {"block": 2}, {"block": 2, "mix": 3}])
+def test_a_shuffle_of_a_stream_refuses_blocks(options):
+    with pytest.raises(PipelineError, match="leave out block= and mix="):
+        STREAM.shuffle(window=80, **options)
+
+
 # explain
 
 

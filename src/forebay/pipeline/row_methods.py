@@ -55,7 +55,7 @@ class RowMethods(ChoiceMethods):
                 source proposes blocks, which is so for chunked files and stored objects that do not fit in memory. A
                 number such as 4096 is the number of rows of a block.
             mix: The number of open blocks of a block shuffle. By default, as many blocks are open as fit in 32 MiB, but
-                at least 16 and at most 1024.
+                at least 16 and at most 1024. An exact shuffle and a stream have no blocks, so they take no `mix`.
             window: Instead of `mix`, the total size of all open blocks, such as `"64MB"`. For a stream, you must pass
                 it: Forebay keeps rows of this total size in memory and takes rows from them at random.
 
@@ -73,12 +73,18 @@ class RowMethods(ChoiceMethods):
         if isinstance(self.source, BatchStream):
             raise PipelineError("ready-made batches cannot be shuffled here. Shuffle in the loader that makes them.")
         if self.order is None:
-            return self._shuffle_stream(seed, None if block == "auto" else block, window)
+            has_blocks = block not in (None, "auto") or mix is not None
+            return self._shuffle_stream(seed, window, has_blocks=has_blocks)
         if window is not None:
             mix = self._blocks_in_window(window, block, mix)
         if block == "auto":
             block, mix = self._propose_blocks(self.order, mix)
         if block is None:
+            if mix is not None:
+                raise PipelineError(
+                    f"shuffle(mix={mix}) is for block shuffles, but the shuffle of these rows is exact. Leave out "
+                    f"mix=, or write shuffle(block=4096, mix={mix})."
+                )
             return replace(self, order=Shuffled(self.order, seed), seed=seed)
         block = check_count(block, "shuffle(block={})")
         order = BlockShuffled(self.order, seed, block, mix or self._default_open_blocks(block))
@@ -219,11 +225,11 @@ class RowMethods(ChoiceMethods):
         block_rows = blocks.rows * order.length // (last - first + 1)
         return max(1, min(blocks.rows, block_rows)), mix or blocks.max_open_blocks
 
-    def _shuffle_stream(self, seed: int, block: int | None, window: int | str | None) -> Self:
-        if block is not None or window is None:
+    def _shuffle_stream(self, seed: int, window: int | str | None, *, has_blocks: bool) -> Self:
+        if has_blocks or window is None:
             raise PipelineError(
                 "a stream cannot be indexed. Give the size of the window in which rows are mixed, as in "
-                "shuffle(seed=0, window='64MB'), and leave out block=."
+                "shuffle(seed=0, window='64MB'), and leave out block= and mix=."
             )
         return replace(self, source=ShuffledStream(self._stream, seed, parse_nbytes(window, "window")), seed=seed)
 
