@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import wait
 
 import pytest
 from hypothesis import given
@@ -39,6 +40,36 @@ def test_two_groups_at_the_same_time_both_finish():
     [group.start() for group in groups]
     [group.join() for group in groups]
     assert len(calls) == 200
+
+
+def test_no_row_is_decoded_after_an_interrupt(monkeypatch):
+    """The interrupt arrives while two threads decode the first two rows."""
+    monkeypatch.setattr(decoder_threads, "decoder_thread_count", lambda: 2)
+    decoder_threads._thread_pool.cache_clear()
+    both_decode, may_end, decoded = threading.Barrier(3, timeout=60), threading.Event(), []
+
+    def decode(position, number):
+        if position < 2:
+            both_decode.wait()
+        may_end.wait(60)
+        decoded.append(number)
+
+    def interrupt(_):
+        monkeypatch.setattr(decoder_threads, "wait", let_rows_end)
+        both_decode.wait()
+        raise KeyboardInterrupt
+
+    def let_rows_end(futures):
+        may_end.set()
+        wait(futures)
+
+    monkeypatch.setattr(decoder_threads, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        decode_rows(decode, range(50))
+    decoded_before_return = sorted(decoded)
+    decode_rows(lambda *_: None, range(50))  # the threads begin these rows after all tasks of the first group
+    assert decoded_before_return == sorted(decoded) == [0, 1]
+    decoder_threads._thread_pool.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

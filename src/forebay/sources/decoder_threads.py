@@ -8,7 +8,7 @@ after it the next group. All sources of a process share these threads, because a
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeAlias
@@ -23,7 +23,8 @@ DecodeRow: TypeAlias = Callable[[int, int], None]  # (position in the group, row
 def decode_rows(decode_row: DecodeRow, numbers: Sequence[int]) -> None:
     """Call `decode_row(position, number)` for each row number, on all decoder threads.
 
-    If rows fail, raise the error of the first failed row. `decode_row` must not call this function.
+    If rows fail, raise the error of the first failed row. After an error or an interrupt, no thread still decodes rows
+    of this group. `decode_row` must not call this function.
 
     >>> rows = [0, 0, 0]
     >>> decode_rows(lambda position, number: rows.__setitem__(position, number * 10), [7, 8, 9])
@@ -35,8 +36,7 @@ def decode_rows(decode_row: DecodeRow, numbers: Sequence[int]) -> None:
     if threads <= 1:
         task.run()
     else:
-        pool = _thread_pool(os.getpid())
-        wait([pool.submit(task.run) for _ in range(threads)])
+        _run_on_pool(task, threads)
     if task.errors:
         error = min(task.errors, key=lambda failure: failure[0])[1]
         try:
@@ -44,6 +44,19 @@ def decode_rows(decode_row: DecodeRow, numbers: Sequence[int]) -> None:
         finally:  # the traceback of the error refers to the task. Break the cycle, to free the rows of the group.
             task.errors.clear()
             del error
+
+
+def _run_on_pool(task: "_DecodeTask", threads: int) -> None:
+    """Run a task on this number of decoder threads, and wait for them."""
+    pool, futures = _thread_pool(os.getpid()), list[Future[None]]()
+    try:
+        for _ in range(threads):
+            futures.append(pool.submit(task.run))
+        wait(futures)
+    except BaseException:  # KeyboardInterrupt. The caller may reuse the memory to which the threads write rows.
+        task.pending.clear()
+        wait(futures)
+        raise
 
 
 @cache
