@@ -1,7 +1,8 @@
-"""Hooks of MkDocs: generate the reference of the command line and of the rules, and publish linked repository files.
+"""MkDocs hooks, which generate reference pages and publish linked files of the repository.
 
-`mkdocs.yml` names this file. The pages in `docs/` link to files of the repository such as `../examples/README.md`.
-These files are outside of the site, so the hooks add them to it and change the links.
+`mkdocs.yml` names this file. The hooks generate the reference of the command line and the table of the doctor's rules.
+The pages in `docs/` link to files of the repository such as `../examples/README.md`. These files are outside of the
+site, so the hooks add them to the site and change the links.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fill in the generated parts, and make links to files of the repository point to their place in the site."""
+    """Insert the generated parts of a page, and change its links to repository files."""
     for marker, generate in GENERATED.items():
         if marker in markdown:
             markdown = markdown.replace(marker, generate())
@@ -77,7 +78,10 @@ def linked_files(file: File) -> Iterator[str]:
 
 
 def site_uri(page_uri: str, target: str) -> str | None:
-    """Return the place in the site of the target of a link: "" for a folder, None for a link that stays as it is."""
+    """Return the URI of a link's target in the site.
+
+    The result is "" for a folder, and None for a link that does not change.
+    """
     if re.match(r"[a-z]+:", target):
         return None
     repository_page = next((source for source, name in PAGES.items() if name == page_uri), f"docs/{page_uri}")
@@ -101,7 +105,7 @@ def outside_of_code(markdown: str, change: Any) -> str:
 
 
 class FeedDefaults(griffe.Extension):
-    """Shows the values of the defaults of `feed()`, which its signature reads from `FeedOptions`."""
+    """Shows the default values of `feed()`, which its signature reads from `FeedOptions`."""
 
     def on_function(self, *, func: griffe.Function, **kwargs: Any) -> None:
         for parameter in func.parameters:
@@ -163,7 +167,7 @@ def rule_summary(module: str) -> str:
 
 
 def show_scripts(links: re.Match[str]) -> str:
-    """Return the code of a faulty script and of the same script without the fault, in place of the links to them."""
+    """Return the code of a faulty script and its twin, which replaces the links to both."""
     blocks = zip(("With the fault", "Without it"), links.groups(), strict=True)
     return "\n\n".join(f"**{title}:**\n\n```python\n{(ROOT / path).read_text()}```" for title, path in blocks)
 
