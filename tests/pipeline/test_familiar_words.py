@@ -166,6 +166,12 @@ def test_another_word_raises_an_error_that_names_the_word_of_forebay(word):
     assert str(caught.value).endswith(".")
 
 
+@pytest.mark.parametrize("words", [("size", "shift"), ("shift", "size")])
+def test_of_several_other_words_the_error_names_the_first(words):
+    with pytest.raises(PipelineError, match=rf"window\({words[0]}=3\)"):
+        fb.from_arrays(np.arange(9)).window(**dict.fromkeys(words, 3))
+
+
 ENDLESS = {
     "a stream": fb.from_generator(lambda: iter(Y)).batch(2),
     "repeat()": ROWS.repeat().batch(2),

@@ -58,9 +58,10 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
         arguments: dict[str, Any] = {SYNONYMS.get((name, key), key): value for key, value in kwargs.items()}
         if len(arguments) < len(kwargs):
             raise PipelineError(f"{name}() got two words of equal meaning: {', '.join(kwargs)}. Pass one of them.")
-        for key in arguments.keys() & ARGUMENTS.get(name, {}).keys():
+        hints = ARGUMENTS.get(name, {})
+        for key in filter(hints.__contains__, arguments):
             value = reprlib.repr(arguments[key])
-            raise PipelineError(f"{name}({key}={value}): {ARGUMENTS[name][key].replace('{value}', value)}")
+            raise PipelineError(f"{name}({key}={value}): {hints[key].replace('{value}', value)}")
         for key, value in arguments.items():
             if isinstance(value, str) and (name, key, value) in VALUES:
                 raise PipelineError(f"{name}({key}={value!r}): {VALUES[name, key, value]}")
