@@ -15,7 +15,7 @@ from forebay.sources.direct.strategy import ReadPlan
 from forebay.transforms.ops import Transform
 from forebay.transforms.workers.ray_cluster import ClusterShare
 
-__all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput"]
+__all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput", "add_slots"]
 
 LENT_SLOTS = 2  # slots that the consumer uses: that of its group, and the previous one until its last batch is dropped
 # Row numbers that the feed computes in one call. During the call, the training loop may wait for the GIL. So a larger
@@ -117,7 +117,7 @@ class Plan:
         If batches may differ in size, this is an estimate. It assumes that all batches are as large as the first or,
         with `tokens`, as large as allowed.
         """
-        return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
+        return add_slots(self.scratch_nbytes, self.slots, self.slot_nbytes)
 
     @property
     def headline(self) -> str:
@@ -158,3 +158,8 @@ class Plan:
     def worker_transforms(self) -> tuple[Transform, ...]:
         """Transforms that run in worker processes or Ray workers."""
         return self.input.transforms[self.input.thread_transform_count :]
+
+
+def add_slots(nbytes: int, slots: int, slot_nbytes: int) -> int:
+    """Return `nbytes` and the host memory of all slots, with those of the consumer, in bytes."""
+    return nbytes + (slots + LENT_SLOTS) * slot_nbytes

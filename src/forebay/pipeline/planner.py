@@ -10,7 +10,7 @@ from forebay.core.decision import Decision
 from forebay.core.spec import ArraySpec, Layout, format_nbytes
 from forebay.errors import BudgetError
 from forebay.pipeline.device_planner import describe_map, describe_tables, plan_device_pull, why_on_device
-from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, LENT_SLOTS, MIN_INDEX_ROWS, Plan, PlanInput
+from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, LENT_SLOTS, MIN_INDEX_ROWS, Plan, PlanInput, add_slots
 from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.ops import Map
 from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShare
@@ -80,7 +80,7 @@ class _Draft:
 
     @property
     def nbytes(self) -> int:
-        return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
+        return add_slots(self.scratch_nbytes, self.slots, self.slot_nbytes)
 
     @property
     def layout(self) -> Layout:
