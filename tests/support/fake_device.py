@@ -43,7 +43,7 @@ class Device:
 
 
 class Copies:
-    """Runs copies at once and records them."""
+    """Runs each copy immediately and records it."""
 
     def __init__(self):
         self.copied = []
@@ -57,7 +57,7 @@ class Copies:
 
 
 class Stream:
-    """A stream that runs copies at once."""
+    """A stream that runs each copy immediately."""
 
     def __init__(self):
         self.uploads = []

@@ -40,7 +40,7 @@ SETTINGS |= {"KERAS_BACKEND": "tensorflow"}
 
 _HOOKS, _HANDOFF, _KERAS_FEED = "doctor/capture/hooks", "adapters/handoff", "adapters/keras"
 _REGISTRY, _TRAINERS = "core/registry_cases.py", "adapters/trainers"
-TRAINERS = ("lightning", "transformers", "accelerate", "ignite", "fastai", "ray_train")  # of PyTorch
+TRAINERS = ("lightning", "transformers", "accelerate", "ignite", "fastai", "ray_train")  # trainers for PyTorch
 _EVERY_FRAMEWORK = (
     f"{_HANDOFF}/cases.py",
     f"{_HANDOFF}/pixel_cases.py",
@@ -90,7 +90,7 @@ CASES = {
     "keras on jax": (*_KERAS, f"{_KERAS_FEED}/jax_cases.py", _REGISTRY),
     "keras on torch": _KERAS,
     **{trainer: (f"{_TRAINERS}/{trainer}_cases.py",) for trainer in TRAINERS},
-    # Each of them takes a minute: they fit dozens of models, and start a process.
+    # Each of these processes takes a minute, because the cases fit dozens of models and start a process.
     **{f"keras backups on {backend}": (_KERAS_BACKUPS,) for backend in ("tensorflow", "jax", "torch")},
     "orbax": ("adapters/trainers/orbax_cases.py",),
 }
@@ -207,16 +207,17 @@ class Captures:
 
 
 def _has_correct_compilation_cache() -> bool:
-    """Return whether executables from the compilation cache of JAX compute the same as new ones.
+    """Return whether executables from the compilation cache of JAX compute the same as newly compiled ones.
 
-    With JAX 0.4.38, every second run of the Keras cases computed other weights. Without the cache, no run of six did.
+    With JAX 0.4.38 and this cache, every second run of the Keras cases computed wrong weights.
+    Without the cache, all of six runs computed the right weights.
     """
     return tuple(map(int, version("jax").split(".")[:2])) >= (0, 6)
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that the operating system releases when its holder ends."""
+    """Hold a lock that the operating system releases when the process ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

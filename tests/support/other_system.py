@@ -12,7 +12,7 @@ import signal
 import sys
 import sysconfig
 
-import numpy as np  # noqa: F401  # it must see the real system
+import numpy as np  # noqa: F401  # NumPy must be imported on the real system
 
 __all__ = ["simulate"]
 
@@ -45,7 +45,7 @@ class _WindowsMmap(mmap.mmap):
 
 
 def _load_named_library(name, *args, real=ctypes.CDLL, **options):
-    """Stand in for `ctypes.CDLL`. On Windows, CDLL(None) raises this error."""
+    """Stand in for `ctypes.CDLL`. On Windows, `CDLL(None)` raises this TypeError."""
     if name is None:
         raise TypeError("LoadLibrary() argument 1 must be str, not None")
     return real(name, *args, **options)

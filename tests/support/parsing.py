@@ -22,13 +22,16 @@ class SourceFacts:
 
 
 def parse(source: str) -> ast.Module:
-    """Parse a source as `ast.parse` does, which may fail on Python 3.11 while another thread parses."""
+    """Parse a source. On Python 3.11, plain `ast.parse` may fail while another thread parses."""
     return parse_with_retries(lambda: ast.parse(source))
 
 
 @cache
 def source_facts(path: Path) -> SourceFacts:
-    """Parse a file once for all tests. The syntax trees of the whole package would slow down garbage collections."""
+    """Return the facts of a file, and parse it only once.
+
+    The cache keeps no syntax trees. Those of the whole package would slow down garbage collections.
+    """
     tree = parse(path.read_text())
     nodes = list(ast.walk(tree))
     return SourceFacts(

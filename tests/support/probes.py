@@ -27,4 +27,4 @@ PROBE = Probe(
 
 
 def refuse(*_, **__):
-    raise AssertionError("this must not be called")
+    raise AssertionError("the code called a function that the test forbids")

@@ -1,6 +1,6 @@
-"""Hypothesis profiles: `dev` for every run, `ci` for the long one. Choose with HYPOTHESIS_PROFILE.
+"""Hypothesis profiles: `dev` for every run, `ci` for the long checks. HYPOTHESIS_PROFILE selects one.
 
-`dev` tries the same examples in every run, so that a change is judged by its own effects. `ci` tries new ones.
+`dev` tries the same examples in every run, so that a new failure comes from a change. `ci` tries new examples.
 """
 
 import os
@@ -18,5 +18,5 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # For properties whose single example takes a large part of a second.
 FEW_EXAMPLES = settings(max_examples=max(10, settings.default.max_examples // 10))
-# For properties whose example takes some milliseconds, and finds something only rarely, such as damaged files.
+# For properties whose examples take some milliseconds and rarely find a fault, such as damaged files.
 MANY_EXAMPLES = settings(max_examples=max(200, settings.default.max_examples))

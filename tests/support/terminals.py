@@ -10,7 +10,7 @@ __all__ = ["Terminal", "show_progress_at_once"]
 
 
 class Terminal(io.StringIO):
-    """A stderr that is a terminal, and tells when something was drawn."""
+    """A stderr that is a terminal. It sets the event `drawn` when something is written to it."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 def show_progress_at_once(monkeypatch):
     """Return a terminal on which progress lines appear without delay."""
     stderr = Terminal()
-    monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=stderr))  # pytest replaces sys.stderr itself
+    monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=stderr))  # pytest itself replaces sys.stderr
     monkeypatch.setattr(progress_line, "SHOW_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(progress_line, "REDRAW_SECONDS", 0.001)
     return stderr

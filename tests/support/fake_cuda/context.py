@@ -41,7 +41,7 @@ def fake_cuda(
     capability=(9, 0),
     min_dma_cores=1,
 ):
-    """Yield a framework whose engine uses this driver. At the end, no memory and no page-lock may be left.
+    """Yield a framework whose engine uses the fake driver. At the end, no memory and no page-lock may be left.
 
     All size limits are small, so that small data takes every path.
     """
@@ -121,6 +121,6 @@ def wait_until_located():
 
 
 def feed_threads():
-    """Return the names of threads that feeds on the last device started."""
+    """Return the names of the threads of Forebay that started after the last call of `fake_gpus`."""
     started = [thread for thread in threading.enumerate() if thread not in _THREADS_BEFORE]
     return [thread.name for thread in started if thread.name.startswith("forebay")]

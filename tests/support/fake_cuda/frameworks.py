@@ -99,7 +99,7 @@ class StreamFramework(FakeFramework):
         self.recorded_streams.append(self.current)
 
     def mark(self):
-        raise AssertionError("it reports its stream")
+        raise AssertionError("the engine asked a framework that reports its stream for a marker")
 
 
 class MarkerFramework(FakeFramework):
@@ -120,7 +120,7 @@ class MarkerFramework(FakeFramework):
         return None
 
     def record_stream(self, owner):
-        raise AssertionError("it reports no stream")
+        raise AssertionError("the engine recorded a stream of a framework that reports none")
 
     def mark(self):
         with self._mutex:
@@ -146,7 +146,7 @@ class ImportSyncFramework(MarkerFramework):
 
 
 class _ArrayOverRoot:
-    """A root as NumPy takes it. It keeps the shadow alive, like every capsule."""
+    """A root with the array interface of NumPy. Like a DLPack capsule, it keeps the shadow array alive."""
 
     def __init__(self, root):
         self.shadow = root.shadow

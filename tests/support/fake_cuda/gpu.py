@@ -16,7 +16,7 @@ from forebay.errors import DeviceError
 __all__ = ["FIRST_CONSUMER_STREAM", "PACES", "FakeGpu", "Point", "Work", "contexts", "current_gpu", "spans_of"]
 
 PACES = ("late", "early", "any")  # when queued work runs; the docstring of the package explains them
-SCRIBBLE = 0xA5  # byte that the previous owner of pool memory writes to it after Forebay has allocated it
+SCRIBBLE = 0xA5  # byte that the previous owner still writes to pool memory that Forebay has allocated
 POISON = 0xDD  # byte in memory that was never written, or that was freed
 FIRST_CONSUMER_STREAM = 1000  # the lowest handle of the consumer's streams; the engine's streams have lower ones
 
@@ -80,7 +80,7 @@ class FakeGpu:
 
     @property
     def context_depth(self):
-        """How many `with device:` blocks of this GPU the current thread is in."""
+        """The number of `with device:` blocks of this GPU that the current thread has entered."""
         return getattr(self._thread, "context_depth", 0)
 
     @context_depth.setter
@@ -178,7 +178,7 @@ class FakeGpu:
         return made
 
     def _free(self, pointer, nbytes, handle, streams):
-        """Free memory, and queue a write of POISON, as its next owner could write.
+        """Free memory, and queue a write of POISON, like a write of the next owner.
 
         The write runs after all work that is queued now on the streams that use the memory.
         """
@@ -247,7 +247,7 @@ def _joined(spans):
 
 
 def _within(spans, addresses, nbytes):
-    """Whether each range lies inside one span."""
+    """Return whether each range lies inside one span."""
     if not spans:
         return False
     starts, stops = np.array(spans, np.uint64).T

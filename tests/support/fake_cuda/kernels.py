@@ -143,7 +143,7 @@ def _draw_alias(gpu, words, numbers):
 
 
 def _read_each(gpu, pointer, indices, dtype):
-    """Return entries of a table in device memory."""
+    """Return the entries at these indices of a table in device memory."""
     if not len(indices):
         return indices
     return _array(gpu, int(pointer), int(indices.max()) + 1, dtype)[indices].astype(np.uint64)
@@ -162,7 +162,7 @@ def resize_images(gpu, job):
     dtype = image_filler._IMAGE
     for row in np.frombuffer(bytes(job), dtype, offset=type(job).images.offset, count=image_filler.MAX_IMAGES):
         image = SimpleNamespace(**{name: row[name].item() for name in dtype.names})
-        if not image.pixels:  # the table is not full
+        if not image.pixels:  # the rest of the table is empty
             break
         pixels = _read_pixels(gpu, image, job.channels)
         row_nbytes = job.height * job.width * job.channels
@@ -177,7 +177,7 @@ def resize_images(gpu, job):
 
 
 def _read_pixels(gpu, image, channels):
-    """Return the pixels of an image in device memory, after it is turned."""
+    """Return the upright pixels of an image in device memory. Negative strides turn the image."""
     lines, columns = np.arange(image.height) * image.line_stride, np.arange(image.width) * image.pixel_stride
     offsets = lines[:, None, None] + columns[:, None] + np.arange(channels)
     first, last = int(offsets.min()), int(offsets.max())

@@ -19,9 +19,9 @@ GRAY = 2  # the output format; 5 is RGB
 
 
 class FakeNvjpeg:
-    """The functions of the library. Handles are numbers; a state is a list with its batch size and output format.
+    """The functions of the library. Handles are numbers. `states` has the batch size and output format of each state.
 
-    `refuses` are contents that the hardware does not decode, and `fails` contents with which a batch fails.
+    The hardware does not decode the JPEG files in `refuses`. A batch with a file in `fails` fails.
     """
 
     def __init__(self, gpu):
@@ -123,7 +123,7 @@ def _decode(content, output):
 
 
 def install_nvjpeg(monkeypatch, gpu):
-    """Make feeds on the fake device decode with this library, and return it."""
+    """Make feeds on the fake device decode with a FakeNvjpeg, and return this library."""
     library = FakeNvjpeg(gpu)
     nvjpeg.why_no_nvjpeg.cache_clear()
     monkeypatch.setattr(nvjpeg, "load_nvjpeg", lambda: nvjpeg._Library(library, library))
