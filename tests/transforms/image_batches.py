@@ -25,7 +25,7 @@ augmentations = st.sampled_from(list(AUGMENTATIONS.values()))
 
 @st.composite
 def image_batches(draw, channels=(1, 3), dtypes=("uint8", "float32")):
-    """Draw a batch of images. Few of their values are equal to each other."""
+    """Draw a batch of images, most of them with random values."""
     sides = st.integers(1, 20)
     shape = draw(st.tuples(st.integers(1, 3), sides, sides, st.sampled_from(channels)))
     values = np.random.default_rng(draw(st.integers(0, 2**32)))

@@ -28,7 +28,7 @@ def refused(augmentation, rows):
 
 
 @given(augmentation=augmentations, images=image_batches())
-def test_the_fast_way_of_the_host_has_the_pixels_of_the_plain_function(augmentation, images):
+def test_host_pixels_equal_those_of_the_pixel_function(augmentation, images):
     parameters = parameters_of(augmentation, images)
     found, plain = (
         augmentation.host_pixels(images, parameters),
@@ -71,7 +71,7 @@ def test_rows_may_be_a_single_array():
     np.testing.assert_array_equal(first_batch(fb.from_arrays(IMAGES).map(fb.flip(1, 1))), IMAGES[:, ::-1, ::-1])
 
 
-def test_before_and_after_batch_the_result_is_the_same():
+def test_a_crop_before_batch_equals_one_after_batch():
     pipeline, crop = fb.from_arrays(IMAGES).shuffle(seed=2), fb.random_resized_crop(5)
     with pipeline.batch(4).map(crop).feed("numpy") as after, pipeline.map(crop).batch(4).feed("numpy") as before:
         for _ in range(2):
@@ -106,7 +106,7 @@ def test_unknown_fields_are_refused():
 
 @pytest.mark.parametrize("augmentation", [fb.random_resized_crop(4, fields="x"), fb.color_jitter(0.1, fields=("x",))])
 @pytest.mark.parametrize("dtype", ["int64", "float64", "uint16", "bool"])
-def test_other_dtypes_are_refused(augmentation, dtype):
+def test_unsupported_dtypes_are_refused(augmentation, dtype):
     assert f"'x' is {dtype}. Convert it with fb.cast before" in refused(augmentation, {"x": IMAGES.astype(dtype)})
 
 
@@ -124,7 +124,7 @@ def test_padded_batches_are_refused_because_the_padding_depends_on_other_rows():
         np.testing.assert_allclose(next(iter(feed)), IMAGES / 255, rtol=1e-6)
 
 
-def test_ragged_images_are_refused_with_the_way_out():
+def test_ragged_images_are_refused_with_the_remedy():
     images = fb.from_ragged(np.zeros((9, 4, 3), np.uint8), [0, 4, 9])
     with pytest.raises(SpecError, match=r"needs images of one size, but 'array' is ragged\. Pass pad="):
         images.map(fb.normalize(0, 1)).batch(2, ragged=True).feed("numpy")
@@ -151,8 +151,8 @@ def test_a_ready_made_batch_may_have_no_rows(augmentation):
 # Random numbers
 
 
-def test_random_numbers_are_uniform_and_differ_between_rows_epochs_seeds_and_places():
-    contexts = [BatchContext(epoch, passes, 0, slice(0, 500), place) for epoch, passes, place in np.ndindex(3, 2, 2)]
+def test_random_numbers_are_uniform_and_differ_between_rows_epochs_passes_transforms_and_seeds():
+    contexts = [BatchContext(epoch, n, 0, slice(0, 500), transform) for epoch, n, transform in np.ndindex(3, 2, 2)]
     drawn = np.stack([draw_uniform(seed, context, 4) for context in contexts for seed in (0, 1, -1)])
     assert len(np.unique(drawn)) == drawn.size
     assert drawn.min() >= 0
@@ -168,7 +168,7 @@ def test_the_numbers_of_a_row_do_not_depend_on_its_batch(rows, count):
         np.testing.assert_array_equal(draw_uniform(7, BatchContext(2, 0, 0, slice(row, row + 1)), count)[0], numbers)
 
 
-def test_the_seed_of_the_map_or_of_the_shuffle_counts():
+def test_the_seed_of_the_shuffle_is_the_default_for_the_seed_of_the_map():
     shuffled, flip = fb.from_arrays(IMAGES).shuffle(seed=3), fb.flip()
     assert [pipeline.transforms[0].seed for pipeline in (shuffled.map(flip), shuffled.map(flip, seed=9))] == [3, 9]
     with pytest.raises(PipelineError, match="seed"):
@@ -179,24 +179,24 @@ def test_the_seed_of_the_map_or_of_the_shuffle_counts():
 
 
 @pytest.mark.parametrize(("horizontal", "vertical"), [(0, 0), (1, 0), (0, 1), (1, 1)])
-def test_certain_flips(horizontal, vertical):
+def test_a_flip_with_probability_0_or_1_is_certain(horizontal, vertical):
     expected = IMAGES[:, :: -1 if vertical else 1, :: -1 if horizontal else 1]
     np.testing.assert_array_equal(host_batch(fb.flip(horizontal, vertical), IMAGES), expected)
 
 
-def test_flips_keep_every_dtype_that_the_user_names():
+def test_flips_keep_the_dtype_of_a_field_that_the_user_names():
     rows = {"mask": IMAGES[..., 0].astype(np.int64)}
     found = first_batch(fb.from_arrays(rows).map(fb.flip(1, fields="mask")))["mask"]
     np.testing.assert_array_equal(found, rows["mask"][:, :, ::-1])
 
 
-def test_a_quarter_of_the_images_is_flipped():
+def test_a_flip_with_probability_a_quarter_flips_a_quarter_of_the_images():
     images = np.arange(2, dtype=np.uint8).reshape(1, 1, 2, 1).repeat(4000, axis=0)
     assert 900 < host_batch(fb.flip(0.25), images)[:, 0, 0, 0].sum() < 1100
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, "half", None, True, float("nan")])
-def test_probabilities_are_checked(probability):
+def test_invalid_probabilities_are_refused(probability):
     with pytest.raises(PipelineError, match=r"flip\(horizontal=.*between 0 and 1"):
         fb.flip(probability)
 
@@ -221,7 +221,7 @@ def test_the_dtype_of_the_result_can_be_chosen():
         fb.normalize(0, 1, dtype="float33")
 
 
-def test_one_mean_for_each_channel_or_one_for_all():
+def test_a_wrong_number_of_means_or_stds_is_refused():
     assert "has 2 values, but 'x' has 3 channels" in refused(fb.normalize((0, 1), 1), {"x": IMAGES})
     assert "has 4 values, but 'x' has 3 channels" in refused(fb.normalize(0, (1, 1, 1, 1)), {"x": IMAGES})
 
@@ -245,6 +245,6 @@ def test_normalize_takes_any_scale_for_other_dtypes():
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0, 0), (0, -1), ("a", 1), ((), 1), (None, 1), (float("inf"), 1)])
-def test_mean_and_std_are_checked(mean, std):
+def test_an_invalid_mean_or_std_is_refused(mean, std):
     with pytest.raises(PipelineError, match=r"normalize\((mean|std)="):
         fb.normalize(mean, std)

@@ -38,7 +38,7 @@ def test_masks_of_any_dtype_are_cropped_if_they_are_named():
     assert batch["mask"].dtype == np.int64
 
 
-def test_before_and_after_batch_the_result_is_the_same():
+def test_a_crop_before_batch_equals_one_after_batch():
     crop = fb.center_crop((3, 6))
     before, after = fb.from_arrays(IMAGES).map(crop).batch(4), fb.from_arrays(IMAGES).batch(4).map(crop)
     for left, right in zip(before.feed("numpy"), after.feed("numpy"), strict=True):
@@ -52,12 +52,12 @@ def test_a_crop_larger_than_the_image_is_refused(size):
 
 
 @pytest.mark.parametrize("size", [0, -1, (3,), (3, 4, 3), "3", 2.5, True, None])
-def test_a_size_without_pixels_is_refused(size):
+def test_an_invalid_size_is_refused(size):
     with pytest.raises(PipelineError, match="pass a number of pixels"):
         fb.center_crop(size)
 
 
-def test_a_size_may_have_integers_of_numpy():
+def test_a_size_may_have_numpy_integers():
     assert fb.center_crop(np.int64(5)) == fb.center_crop(5)
     assert fb.center_crop((np.uint8(3), 4)) == fb.center_crop((3, 4))
     assert fb.random_resized_crop(np.int32(5)) == fb.random_resized_crop(5)

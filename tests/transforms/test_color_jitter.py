@@ -80,13 +80,13 @@ def test_factors_are_in_their_ranges():
 
 @pytest.mark.parametrize("value", [-0.1, (0.5, 0.1), (-1, 1), "much", (1,), None, float("nan"), True])
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
-def test_factors_are_checked(name, value):
+def test_invalid_factors_are_refused(name, value):
     with pytest.raises(PipelineError, match=rf"color_jitter\({name}="):
         fb.color_jitter(**{name: value})
 
 
 @pytest.mark.parametrize("value", [-0.1, 0.6, (0.1, -0.1), (-0.6, 0), "red", float("nan")])
-def test_the_hue_is_checked(value):
+def test_an_invalid_hue_is_refused(value):
     with pytest.raises(PipelineError, match=r"color_jitter\(hue="):
         fb.color_jitter(hue=value)
 

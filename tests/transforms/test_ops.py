@@ -67,7 +67,7 @@ def test_threads_and_processes_return_the_same_batches(where):
 
 
 @pytest.mark.slow
-def test_random_numbers_depend_on_seed_epoch_and_batch_alone():
+def test_random_numbers_do_not_depend_on_worker_processes_or_the_budget():
     pipeline = fb.from_arrays(np.zeros(50)).shuffle(seed=1).batch(7)
     runs = [
         all_batches(pipeline.map(add_noise)),
@@ -127,7 +127,7 @@ def test_a_cast_without_a_field_casts_all_fields():
     assert [leaf.dtype for leaf in batch] == [np.int16, np.int16]
 
 
-def test_one_hot_names_a_class_outside_the_range():
+def test_the_error_of_one_hot_names_a_class_outside_the_range():
     with pytest.raises(TransformError, match=r"'label' contains 5, outside 0\.\.4"):
         all_batches(fb.from_arrays(images()).map(fb.one_hot({"label": 5})).batch(8))
 
@@ -142,7 +142,7 @@ def test_a_map_that_returns_the_wrong_length_is_refused():
         all_batches(fb.from_arrays(np.arange(10)).batch(4).map(lambda batch: batch[:3]))
 
 
-def test_a_map_that_changes_its_dtype_is_refused_with_both_specs():
+def test_a_map_whose_result_changes_its_dtype_is_refused_with_both_specs():
     def float_from_row_5(batch):
         return batch.astype("f4") if batch[0] > 4 else batch
 
@@ -154,7 +154,7 @@ def test_a_map_that_changes_its_dtype_is_refused_with_both_specs():
     assert any("position 8 of epoch 0" in note for note in caught.value.__notes__)
 
 
-def test_a_missing_key_names_the_fields_that_the_map_receives():
+def test_the_error_for_a_missing_key_names_the_fields_that_the_map_receives():
     rows = fb.from_arrays({"x": np.zeros(4), "label": np.arange(4)})
     with pytest.raises(KeyError) as caught:
         next(rows.map(lambda row: row["image"]).batch(2).feed("numpy"))
@@ -211,7 +211,7 @@ def test_a_map_on_a_device_needs_a_framework():
         fb.from_arrays(np.arange(10)).batch(4).map(add_one, where="device").feed("numpy")
 
 
-def test_object_results_are_refused():
+def test_a_map_that_returns_python_objects_is_refused():
     with pytest.raises(SpecError, match="Python objects"):
         all_batches(fb.from_arrays(np.arange(10)).batch(4).map(lambda batch: np.array([None] * len(batch))))
 
@@ -273,12 +273,12 @@ def test_a_ragged_spec_without_padding_is_refused():
         all_batches(fb.from_generator(sentences, spec=fb.ArraySpec((None,), "int32")).batch(2))
 
 
-def test_ragged_rows_without_padding_suggest_pad():
+def test_the_error_for_ragged_rows_without_padding_suggests_pad():
     with pytest.raises(SpecError, match=r"batch\(..., pad=0\)"):
         all_batches(fb.from_source(sentences()).batch(3))
 
 
-def test_a_map_that_takes_rng_for_a_key_of_jax_gets_advice():
+def test_the_error_of_a_map_that_uses_rng_as_a_key_of_jax_gives_a_remedy():
     def draw(row, rng):
         raise TypeError(f"unexpected PRNG key type {type(rng)}")  # the error of JAX 0.10
 

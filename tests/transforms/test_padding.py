@@ -1,4 +1,4 @@
-"""`batch(pad=...)`: maps on rows receive rows without padding, whichever rows share their batch."""
+"""`batch(pad=...)`: maps on rows receive rows without padding, whatever batch they are in."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_a_field_that_a_map_drops_needs_no_padding():
         assert next(feed)["text"].shape == (3, 6)
 
 
-def test_lengths_after_a_map_bound_the_batches_of_similar_length():
+def test_batches_of_similar_length_use_the_lengths_after_the_map():
     lengths = [2 * len(text) for text in TEXTS]
     pipeline = sources(TEXTS)["arrays"].map(doubled).batch(tokens=12, pad=0, lengths=lengths, buckets=[6, 12])
     with pipeline.feed("numpy") as feed:

@@ -39,7 +39,7 @@ def test_the_numbers_of_a_row_are_those_of_a_new_generator(seed, key):
 
 
 @given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=8))
-def test_what_a_row_draws_does_not_change_the_numbers_of_the_next_row(counts):
+def test_the_draws_of_a_row_do_not_change_the_numbers_of_the_next_row(counts):
     """An odd number of 32-bit numbers leaves half of a 64-bit number in the generator."""
     key = BatchContext(0, 0, 0, slice(0, len(counts)))
     drawn = []

@@ -35,14 +35,14 @@ def exact_crop(image, box, size):
 @given(images=image_batches(channels=(1, 3, 4)), size=SIZES, seed=st.integers(0, 100))
 def test_pixels_are_those_of_the_exact_filter(images, size, seed):
     crop = fb.random_resized_crop(size, scale=(0.01, 1), ratio=(0.3, 3))
-    limit = 0.7 if images.dtype == np.uint8 else 2e-3  # rounding to a byte takes 0.5 of it
+    limit = 0.7 if images.dtype == np.uint8 else 2e-3  # of 0.7, rounding to a byte takes 0.5
     found = host_batch(crop, images, seed)
     for image, box, pixels in zip(images, parameters_of(crop, images, seed).tolist(), found, strict=True):
         np.testing.assert_allclose(pixels, exact_crop(image, box, size), rtol=0, atol=limit)
 
 
 @given(images=image_batches(), size=SIZES, seed=st.integers(0, 100))
-def test_boxes_are_inside_of_the_image(images, size, seed):
+def test_boxes_are_inside_the_image(images, size, seed):
     boxes = parameters_of(fb.random_resized_crop(size, scale=(0.001, 1), ratio=(0.01, 100)), images, seed)
     tops, lefts, heights, widths = boxes.T
     assert (boxes[:, 2:] >= 1).all()
@@ -51,7 +51,7 @@ def test_boxes_are_inside_of_the_image(images, size, seed):
     assert (lefts + widths <= images.shape[2]).all()
 
 
-def test_boxes_have_the_areas_and_ratios():
+def test_boxes_have_the_areas_and_ratios_of_the_options():
     images = np.zeros((2000, 300, 400, 1), np.uint8)
     boxes = parameters_of(fb.random_resized_crop(8, scale=(0.2, 0.6), ratio=(0.5, 2)), images).astype(float)
     areas, ratios = boxes[:, 2] * boxes[:, 3] / (300 * 400), np.log(boxes[:, 3] / boxes[:, 2])
@@ -72,7 +72,7 @@ def test_an_image_without_a_fitting_box_gives_the_largest_box_in_the_centre(shap
     assert parameters_of(fb.random_resized_crop(8, scale=(1, 1)), images).tolist() == [list(box)] * 3
 
 
-def test_the_description_has_the_options_that_are_not_usual():
+def test_the_description_has_the_options_that_differ_from_the_defaults():
     assert str(fb.random_resized_crop(8)) == "random_resized_crop(8 x 8)"
     assert str(fb.random_resized_crop((8, 9), (0.5, 1))) == "random_resized_crop(8 x 9, scale=(0.5, 1))"
 
@@ -89,14 +89,14 @@ def test_images_of_one_color_keep_it(value):
 
 
 @pytest.mark.parametrize("size", [0, -1, (3,), (3, 0), (3, 4, 5), "big", 2.5, None, True])
-def test_sizes_are_checked(size):
+def test_invalid_sizes_are_refused(size):
     with pytest.raises(PipelineError, match=r"random_resized_crop\(size="):
         fb.random_resized_crop(size)
 
 
 @pytest.mark.parametrize("limits", [(1, 0.5), (0, 1), (-1, 1), (0.1,), 0.5, "ab", (0.1, float("inf")), None])
 @pytest.mark.parametrize("name", ["scale", "ratio"])
-def test_scale_and_ratio_are_checked(name, limits):
+def test_an_invalid_scale_or_ratio_is_refused(name, limits):
     with pytest.raises(PipelineError, match=rf"random_resized_crop\({name}=.*with the smaller number first"):
         fb.random_resized_crop(8, **{name: limits})
 

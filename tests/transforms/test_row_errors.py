@@ -1,4 +1,4 @@
-"""Rows that a map skips: the replacement is the nearest good row, and the log counts and limits them."""
+"""Skipped rows: the nearest good row replaces each, and the log counts and limits them."""
 
 import logging
 
@@ -29,7 +29,7 @@ def log(max_errors=0.01):
 
 
 @given(is_good=st.lists(st.booleans(), min_size=1, max_size=40).filter(any))
-def test_the_nearest_good_row_replaces_a_failed_one_and_of_two_the_earlier(is_good):
+def test_the_nearest_good_row_replaces_a_failed_row_and_the_earlier_of_two_equally_near_rows(is_good):
     rows = [index if good else None for index, good in enumerate(is_good)]
     found = replace_failed_rows(rows, "map(f)", ValueError())
     for index, row in enumerate(found):
@@ -44,7 +44,7 @@ def test_a_batch_without_a_good_row_is_refused_with_the_first_error():
     assert caught.value.__cause__ is error
 
 
-def test_rows_of_consecutive_batches_are_counted_from_the_first():
+def test_rows_of_consecutive_batches_are_counted_from_the_first_batch():
     contexts = [BatchContext(0, 0, 0, slice(0, 4), skipped=[skipped(1)]), BatchContext(0, 0, 4, slice(4, 8))]
     contexts.append(BatchContext(0, 0, 8, slice(8, 9), skipped=[skipped(0)]))
     assert [row.row for row in collect_skipped(contexts, 4)] == [1, 8]
@@ -76,7 +76,7 @@ def test_the_log_has_the_count_and_the_first_rows_of_each_map():
     max_errors=st.sampled_from([0.0, 0.001, 0.01, 0.5, 1.0]),
     groups=st.lists(st.tuples(st.integers(0, 20), st.integers(20, 900)), max_size=8),
 )
-def test_more_skipped_rows_than_the_share_of_received_rows_raise(max_errors, groups):
+def test_more_skipped_rows_than_the_error_limit_raise_an_error(max_errors, groups):
     counted, count, received = log(max_errors), 0, 0
     for failed, rows in groups:
         count, received = count + failed, received + rows
@@ -120,7 +120,7 @@ def float_column(batch):
         (to_tensor, "A map receives the whole row, here a dict of its fields."),
     ],
 )
-def test_an_error_of_a_map_says_what_a_map_receives(function, note):
+def test_the_error_of_a_map_says_what_a_map_receives(function, note):
     with pytest.raises((AttributeError, TypeError)) as caught:
         fb.from_arrays({"x": np.zeros((4, 2), "float32")}).map(function).batch(2).feed("numpy")
     assert [each for each in caught.value.__notes__ if each.startswith(note)]

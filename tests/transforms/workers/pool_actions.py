@@ -15,7 +15,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 
 
 def act(memory, task):
-    """The function of every worker: run the action that the task names."""
+    """Run the action that the task names. Every worker runs this function."""
     verb, *arguments = task
     return ACTIONS[verb](memory, *arguments)
 
@@ -36,7 +36,7 @@ def sleep(memory, mark):
 
 
 def meet(memory, own, other):
-    """Return once another worker is in its call too."""
+    """Return when another worker is in its call, too."""
     Path(own).touch()
     wait_until(Path(other).exists)
 

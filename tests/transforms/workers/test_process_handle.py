@@ -43,7 +43,7 @@ pool.close()
 """,
     )
     assert done.stdout == "[2, 2]\n[42, 42] True\n"
-    assert "multiprocessing" not in done.stderr  # its exit function prints an error for processes of the parent
+    assert "multiprocessing" not in done.stderr  # its exit function would report the parent's processes
 
 
 CLOSED_DESCRIPTORS = pytest.mark.parametrize("closed", [[0], [1], [2], [1, 2], [0, 1, 2]])

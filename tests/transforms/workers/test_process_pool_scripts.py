@@ -34,7 +34,7 @@ def nap(memory, seconds):
     time.sleep(seconds)
 
 def drive(pool, block):
-    with contextlib.suppress(RuntimeError):  # the worker's end, when the script ends
+    with contextlib.suppress(RuntimeError):  # the call fails when the script ends its workers
         pool.run(1, block, 600)
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from ray.cluster_utils import Cluster
 
 from forebay.transforms.workers import ray_actor_handle
 
-# Longer timeouts, because Ray gives up on a slow start. No memory monitor, because it would kill workers.
+# Longer timeouts, because Ray ends workers that start slowly. No memory monitor, because it may kill workers.
 SLOW_MACHINE_SETTINGS = {
     "RAY_worker_register_timeout_seconds": "300",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
@@ -30,9 +30,9 @@ def cluster():
     return _clusters.enter_context(_running_cluster())
 
 
-@pytest.hookimpl(trylast=True)  # after the fixtures, which may need the cluster
+@pytest.hookimpl(trylast=True)  # after the teardown of the fixtures, which may need the cluster
 def pytest_runtest_teardown(item, nextitem):
-    """Shut the cluster down after the last test of this folder. Otherwise it would use the CPU until all tests end."""
+    """Shut the cluster down after the last test of this folder. Otherwise, it would use the CPU until all tests end."""
     if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
         _clusters.close()
 

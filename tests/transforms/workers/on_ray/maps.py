@@ -31,7 +31,7 @@ def narrow(batch):
     return {"x": batch["x"].astype(np.float32), "number": batch["number"]}
 
 
-def slowly(batch):
+def delay(batch):
     time.sleep(0.02)
     return batch
 
@@ -60,7 +60,7 @@ def die_at_300(row):
     return row
 
 
-def of_any_length(row):
+def repeat_number(row):
     return {"x": np.full(int(row["number"]) % 5 + 1, row["number"])}
 
 

@@ -11,8 +11,8 @@ from tests.transforms.workers.on_ray.conftest import wait_until_no_workers
 
 FEED = """
 import numpy as np, forebay as fb
-from tests.transforms.workers.on_ray.maps import slowly
-feed = fb.from_arrays({"number": np.arange(1000)}).batch(10).map(slowly, where="ray", workers=1).feed()
+from tests.transforms.workers.on_ray.maps import delay
+feed = fb.from_arrays({"number": np.arange(1000)}).batch(10).map(delay, where="ray", workers=1).feed()
 """
 
 

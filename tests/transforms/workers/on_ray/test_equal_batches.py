@@ -12,8 +12,8 @@ from tests.transforms.workers.on_ray.maps import (
     blur,
     narrow,
     negate,
-    of_any_length,
     refuse_300,
+    repeat_number,
     rows,
 )
 
@@ -94,7 +94,7 @@ def test_rows_go_to_ray_after_a_map_in_threads():
 
 def test_rows_of_variable_length_are_padded_equally():
     def padded(where):
-        return fb.from_arrays(rows()).map(of_any_length, where=where).batch(32, pad=-1)
+        return fb.from_arrays(rows()).map(repeat_number, where=where).batch(32, pad=-1)
 
     with padded("thread").feed() as in_threads, padded("ray").feed() as on_ray:
         assert_same(taken(on_ray), taken(in_threads))
@@ -144,7 +144,7 @@ def test_a_shard_resumes_in_mid_epoch_on_another_number_of_shards_and_rows_keep_
 
 
 @pytest.mark.parametrize("pad", [None, 0])
-def test_rows_that_fail_are_replaced_and_named_as_in_threads(pad):
+def test_rows_for_which_a_map_fails_are_replaced_and_reported_as_in_threads(pad):
     def skipping(where):
         refused = fb.from_arrays(rows()).shuffle(seed=2).map(refuse_300, where=where, on_error="skip")
         return refused.map(blur, where=where).batch(32, pad=pad)

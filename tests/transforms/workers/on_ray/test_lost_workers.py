@@ -12,7 +12,7 @@ from tests.transforms.workers.on_ray.conftest import (
     wait_for_workers,
     wait_until_no_workers,
 )
-from tests.transforms.workers.on_ray.maps import blur, die_at_300, rows, slowly
+from tests.transforms.workers.on_ray.maps import blur, delay, die_at_300, rows
 
 import forebay as fb
 from forebay.errors import WorkerError
@@ -25,7 +25,7 @@ def epochs(count):
 
 
 def slow_epochs(count, **options):
-    return epochs(count).map(slowly, where="ray", **options)
+    return epochs(count).map(delay, where="ray", **options)
 
 
 def taken_until_lost(feed, batches, count):

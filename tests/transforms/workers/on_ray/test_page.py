@@ -12,7 +12,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "ray.md").read_te
 
 
 def run_block(number, changes, variables):
-    """Run an example with other places of its data and of its cluster."""
+    """Run an example after `changes`, which replace parts of its text, such as the path of its data."""
     example = BLOCKS[number]
     for shown, here in changes.items():
         assert shown in example
@@ -52,7 +52,7 @@ def test_the_second_example_reads_a_dataset(cluster, tmp_path):
 
 
 def test_the_example_in_ray_train_reads_the_rows_of_its_rank(cluster, tmp_path, monkeypatch):
-    class Context:  # of the worker 1 of 2; `test_train.py` starts real workers
+    class Context:  # the context of worker 1 of 2; `test_train.py` starts real workers
         get_world_rank, get_world_size = staticmethod(lambda: 1), staticmethod(lambda: 2)
 
     save_rows(tmp_path)

@@ -5,7 +5,7 @@ import pytest
 import ray
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays_of
+from hypothesis.extra import numpy as hnp
 from tests.transforms.workers.on_ray.conftest import assert_same, taken, wait_for_workers
 from tests.transforms.workers.on_ray.maps import RefusedError, narrow, refuse_300, wide_rows
 
@@ -22,9 +22,7 @@ from forebay.transforms.workers.ray_inline import (
 )
 
 ARRAYS = st.lists(
-    arrays_of.arrays(
-        st.sampled_from(["u1", "<f8", "?", "M8[s]", "S3"]), arrays_of.array_shapes(min_side=0, max_dims=3)
-    ),
+    hnp.arrays(st.sampled_from(["u1", "<f8", "?", "M8[s]", "S3"]), hnp.array_shapes(min_side=0, max_dims=3)),
     max_size=4,
 )
 
@@ -53,7 +51,7 @@ def test_joining_too_few_bytes_fails():
     ("nbytes", "pieces"),
     [(0, 1), (1, 1), (PIECE_NBYTES, 1), (PIECE_NBYTES + 1, 2), (MAX_INLINE_NBYTES + 1, 1)],
 )
-def test_no_piece_exceeds_the_message_limit(nbytes, pieces):
+def test_results_within_the_message_limit_are_split_into_pieces(nbytes, pieces):
     assert count_pieces(nbytes, one_node=False) == pieces
 
 

@@ -13,7 +13,7 @@ import forebay as fb
 @pytest.fixture(scope="module")
 def results_folder(cluster, tmp_path_factory):
     """Train with two workers, and return the folder to which each worker saved its rows."""
-    from ray.train import RunConfig, ScalingConfig  # imports torch, so not when the tests are collected
+    from ray.train import RunConfig, ScalingConfig  # loads torch, which the collection of the tests must not load
     from ray.train.torch import TorchTrainer
 
     folder = tmp_path_factory.mktemp("train")
