@@ -28,7 +28,7 @@ __all__ = [
 
 
 class ReadSource(AbstractSource):
-    """A source whose rows are gathered by a reader."""
+    """A source whose rows a reader gathers."""
 
     immutable = True
 

@@ -15,9 +15,9 @@ def schedule_of(groups, buffers):
 
 
 def run_schedule(groups, buffers, choose):
-    """Admit and release until all groups are done. Return the groups in that order, and the blocks still held.
+    """Admit and release all groups. Return them in the order of their release, and the blocks that are still held.
 
-    In every step no buffer is assigned twice, the first waiting group is admitted, and its blocks are held.
+    In every step, check that no buffer is assigned twice and that the first waiting group is admitted.
     """
     schedule, waiting, done, held = schedule_of(groups, buffers), list(range(len(groups))), [], {}
     while waiting:
@@ -71,6 +71,6 @@ def test_the_look_ahead_is_bounded():
     assert [schedule.blocks_of(MAX_LOOKAHEAD_GROUPS - 1), schedule.blocks_of(MAX_LOOKAHEAD_GROUPS)] == [[0], None]
 
 
-def test_a_group_that_can_never_be_admitted_raises():
+def test_a_group_that_can_never_be_admitted_raises_an_error():
     with pytest.raises(ValueError, match="needs 3 blocks, but there are only 2 buffers"):
         schedule_of([{1, 2, 3}], 2).admit()

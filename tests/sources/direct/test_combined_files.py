@@ -1,4 +1,4 @@
-"""Combined pipelines over files that are not in the page cache: the rows of their order, by every strategy."""
+"""Combined pipelines of files that are not in the page cache yield the rows of their order."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_combined_files_are_read_directly(tmp_path, monkeypatch, combine, strate
             assert np.array_equal(epoch_of(feed), whole[expected(pipeline, epoch)])
 
 
-def test_zipped_files_of_other_lengths_are_read_directly(tmp_path, monkeypatch):
+def test_zipped_files_of_different_lengths_are_read_directly(tmp_path, monkeypatch):
     (first, rows), (second, others) = (numbered(tmp_path, rows=length, name=f"{length}.npy") for length in (3000, 2000))
     pretend_uncached(monkeypatch)
     pipeline = fb.zip_rows(fb.from_files(first).take(2000), fb.from_files(second)).shuffle(seed=1, block=100)

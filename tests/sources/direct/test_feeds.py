@@ -77,7 +77,7 @@ def test_chosen_rows_are_read_from_the_disk(tmp_path, monkeypatch, choose, strat
 
 
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
-def test_epochs_left_early_are_followed_by_whole_ones(tmp_path, monkeypatch, shuffle):
+def test_a_whole_epoch_follows_epochs_that_were_left_early(tmp_path, monkeypatch, shuffle):
     path, array = numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = files_pipeline(path, **shuffle)
@@ -143,7 +143,7 @@ def test_maps_get_the_rows_that_were_read(tmp_path, monkeypatch):
         assert np.array_equal(epoch_of(feed), array[expected(pipeline)] + np.uint8(1))
 
 
-def test_a_small_budget_gathers_from_the_mapped_files(tmp_path, monkeypatch):
+def test_with_a_small_budget_rows_are_gathered_from_the_mapped_files(tmp_path, monkeypatch):
     path, _ = numbered(tmp_path, rows=64, row_nbytes=1 << 17)
     pretend_uncached(monkeypatch)
     with files_pipeline(path, seed=1).batch(8).feed("numpy", host_bytes="4200KiB") as feed:
@@ -223,15 +223,15 @@ def test_a_forked_child_is_refused_and_its_parent_continues(tmp_path, monkeypatc
         first = next(feed).copy()
         child = os.fork()
         if child == 0:
-            os._exit(refused(feed))
+            os._exit(exit_code_of_use(feed))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert np.array_equal(
             np.concatenate([first, *(batch.copy() for batch in feed._current_epoch)]), array[expected(pipeline)]
         )
 
 
-def refused(feed):
-    """Return exit code 7 if the feed refuses to be used in the child."""
+def exit_code_of_use(feed):
+    """Return exit code 7 if the feed refuses its use in the child, and 1 otherwise."""
     try:
         iter(feed)
     except FeedError:
@@ -258,14 +258,14 @@ def test_files_that_fit_in_memory_are_in_the_page_cache_after_the_second_epoch(t
         read = [epoch_of(feed) for _ in range(2)]
         join_thread("forebay-page-cache")
         read.append(epoch_of(feed))
-        reads = counted_reads(monkeypatch)
+        reads = record_reads(monkeypatch)
         read.append(epoch_of(feed))
     assert reads == []
     for epoch in range(4):
         assert np.array_equal(read[epoch], array[expected(pipeline, epoch)])
 
 
-def counted_reads(monkeypatch):
+def record_reads(monkeypatch):
     """Return a list that grows with every io_uring read."""
     reads, read = [], io_uring.IoUring.read
     monkeypatch.setattr(io_uring.IoUring, "read", lambda *arguments: reads.append(1) or read(*arguments))
@@ -277,7 +277,7 @@ def join_thread(name):
         thread.join() if thread.name == name else None
 
 
-def test_groups_that_wait_for_blocks_continue_when_the_files_are_in_memory(tmp_path):
+def test_groups_that_wait_for_blocks_continue_once_the_files_are_in_memory(tmp_path):
     path, array = numbered(tmp_path)
     source = open_npy(path)
     warmer = PageCacheWarmer([path])

@@ -1,4 +1,4 @@
-"""Reads are completed after short reads and interrupts, or raise an error. No read writes to its memory later."""
+"""Reads continue after short reads and interrupts, or raise an error. Afterwards, no read writes to memory."""
 
 import errno
 import os
@@ -103,7 +103,7 @@ def test_a_disk_error_names_the_file_and_the_position(files):
     assert raised.value.__cause__.errno == errno.EIO
 
 
-def test_a_disk_that_returns_nothing_is_given_up_after_64_attempts(files):
+def test_a_read_without_progress_fails_after_64_attempts(files):
     reads, memory = whole_file_reads(files)
     with pytest.raises(SourceError, match="in 64 attempts"):
         read_fully(lambda *arguments: np.zeros(len(arguments[1]), np.int64), files, reads, memory)
@@ -191,7 +191,7 @@ def test_rows_close_to_each_other_are_read_together(source):
     reader.close()
 
 
-def test_a_group_is_read_while_the_one_before_is_still_gathered(source):
+def test_groups_are_read_before_they_are_gathered(source):
     reader, groups = row_reader(source, buffers=2), {name: np.arange(100) * 1000 + name for name in range(3)}
     started, start = [], reader.start_reads
     reader.start_reads = lambda rows, buffer: started.append(rows[0]) or start(rows, buffer)

@@ -63,7 +63,7 @@ def test_blocks_of_the_order_are_read_once(order):
     assert chosen.decision.choice == "blocks, direct"
 
 
-def test_there_are_twice_the_buffers_that_a_group_can_need():
+def test_a_reader_has_twice_the_block_buffers_that_a_group_can_need():
     assert choose(by_blocks()).block_buffers == 2 * by_blocks().blocks_within(GROUP_ROWS) == 48
 
 

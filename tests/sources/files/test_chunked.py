@@ -180,7 +180,7 @@ def test_a_shuffle_opens_half_of_the_held_blocks_within_limits(rows, held, max_o
 
 
 class Chunked(AbstractSource):
-    """A source that asks for a block shuffle."""
+    """A source that proposes shuffle blocks."""
 
     shuffle_blocks = ShuffleBlocks(10, held=8)
     specs, structure = fb.from_arrays(ROWS).specs, fb.from_arrays(ROWS).structure
@@ -206,6 +206,6 @@ def test_block_none_shuffles_exactly():
     assert fb.from_source(Chunked()).shuffle(seed=3, block=None).order.describe()[0] == "shuffled"
 
 
-def test_chunks_of_one_row_are_not_said_to_fit_in_memory():
+def test_the_reason_does_not_claim_that_chunks_of_one_row_fit_in_memory():
     policy = ChunkPolicy(1, 100)
     assert policy.explain(10**9, policy.shuffle_blocks(10**9, 1000)).why.startswith("a chunk is a single row")

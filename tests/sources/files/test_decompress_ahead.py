@@ -93,7 +93,7 @@ def test_files_that_all_fit_in_memory_are_inflated_once(folder, monkeypatch):
     assert Counter(inflated_names) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
-def test_files_larger_than_the_budget_are_inflated_once_for_the_groups_that_are_prefetched(folder, monkeypatch):
+def test_files_that_together_exceed_the_budget_are_inflated_once_for_prefetched_groups(folder, monkeypatch):
     inflated_names, source = (
         record_inflated(monkeypatch),
         open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES),
@@ -108,7 +108,7 @@ def test_files_larger_than_the_budget_are_inflated_once_for_the_groups_that_are_
     assert Counter(inflated_names) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
-def test_files_larger_than_the_budget_are_shuffled_by_file(folder):
+def test_files_that_together_exceed_the_budget_are_shuffled_by_file(folder):
     pipeline = fb.from_files(str(folder / "*.npz"), max_held_bytes=4 * FILE_NBYTES).shuffle(seed=0)
     with pipeline.batch(8).feed("numpy") as feed:
         assert f"chunks of {ROWS} rows" in feed.explain()
@@ -129,7 +129,7 @@ def test_two_files_are_decompressed_at_the_same_time(monkeypatch):
         file.may_end.set()
 
 
-def test_no_file_larger_than_the_budget_is_decompressed_before_rows_are_gathered(monkeypatch):
+def test_a_file_beyond_the_budget_is_decompressed_only_after_rows_of_earlier_files_are_gathered(monkeypatch):
     files = [Compressed() for _ in range(3)]
     for file in files:
         file.may_end.set()
@@ -184,6 +184,33 @@ def test_close_ends_the_threads_that_wait_for_room():
     assert not files[1].begun.is_set()
 
 
+class Broken:
+    def decompress(self):
+        raise SourceError("it broke")
+
+
+class Finished:
+    def decompress(self):
+        pass
+
+
+@pytest.mark.parametrize("file", [Finished(), Broken()])
+def test_the_iterator_is_dropped_when_all_threads_have_ended(file):
+    """The threads end because every file is decompressed, or after an error."""
+    ended = threading.Event()
+
+    def upcoming():
+        try:
+            while True:
+                yield [0]
+        finally:
+            ended.set()
+
+    running = decompress_ahead([file], upcoming())
+    assert ended.wait(TIMEOUT_SECONDS)
+    running.close()
+
+
 def test_members_of_one_file_are_inflated_at_the_same_time(tmp_path, monkeypatch):
     monkeypatch.setattr("forebay.core.machine._usable_cores", lambda: 2)
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros((9, 5)), y=np.ones(9))
@@ -193,7 +220,7 @@ def test_members_of_one_file_are_inflated_at_the_same_time(tmp_path, monkeypatch
         assert next(feed)["y"].sum() == 9
 
 
-def test_a_damaged_file_raises_in_the_feed_that_needs_its_rows(folder, monkeypatch):
+def test_a_damaged_file_raises_an_error_in_the_feed_that_needs_its_rows(folder, monkeypatch):
     monkeypatch.setattr(DeflatedData, "inflate", fail_for_file_3(DeflatedData.inflate))
     feed = fb.from_files(str(folder / "*.npz")).batch(8).feed("numpy")
     with feed, pytest.raises(SourceError, match=r"3\.npz cannot be inflated: it broke"):

@@ -186,7 +186,7 @@ def test_memory_lists_every_region_if_all_files_stay_open(tmp_path):
     assert [region.nbytes for region in regions] == [length * 12 for length in LENGTHS]
 
 
-def test_files_without_rows_have_no_extents_and_hide_none(tmp_path):
+def test_files_without_rows_have_no_extents_and_all_other_files_have_one(tmp_path):
     save_parts(tmp_path, parts(3))
     source = open_files(tmp_path / "*.npy")
     (memory,), (file,) = source.memory_extents(), source.file_extents()
@@ -232,7 +232,7 @@ def test_opening_reads_no_data(tmp_path):
     assert_rows(source, np.array([2**33 - 1]), [np.broadcast_to(np.uint8(0), 2**33)])
 
 
-def test_closed_files_raise(tmp_path):
+def test_closed_files_raise_an_error(tmp_path):
     save_parts(tmp_path, parts())
     source = open_files(tmp_path / "*.npy")
     source.close()

@@ -1,4 +1,4 @@
-"""A mapped file that changes in place is an error; one that is replaced or deleted stays readable."""
+"""A mapped file that changed in place raises an error. A replaced or deleted file stays readable."""
 
 import os
 from contextlib import suppress
@@ -60,7 +60,7 @@ def first_rows(source, count=3):
 
 
 @pytest.mark.parametrize("change", [shrink_and_grow, rewrite, append])
-def test_a_mapped_file_that_was_changed_in_place_is_an_error(path, change):
+def test_a_mapped_file_that_was_changed_in_place_raises_an_error(path, change):
     source = open_npy(path)
     first_rows(source)
     change(path)
@@ -69,7 +69,7 @@ def test_a_mapped_file_that_was_changed_in_place_is_an_error(path, change):
 
 
 @pytest.mark.parametrize("change", [shrink_and_grow, rewrite, append])
-def test_a_directly_read_file_that_was_changed_in_place_is_an_error(path, change):
+def test_a_directly_read_file_that_was_changed_in_place_raises_an_error(path, change):
     space = AddressSpace(open_npy(path).file_extents(), [ROW_NBYTES])
     files = OpenFiles(space, alignment=1)
     ranges = merge_ranges(*space.starts_and_nbytes(np.arange(3)), alignment=1)
@@ -100,7 +100,7 @@ def change_nothing(path):
 
 
 @pytest.mark.parametrize("change", [delete, replace, change_permissions, change_nothing])
-def test_a_mapped_file_whose_content_stays_remains_readable(path, change):
+def test_a_mapped_file_with_unchanged_content_stays_readable(path, change):
     source = open_npy(path)
     expected = first_rows(source)
     with suppress(PermissionError):  # Windows does not delete or replace a mapped file
