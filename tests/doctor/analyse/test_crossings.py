@@ -68,7 +68,7 @@ def test_the_devices_determine_the_direction(kind, detail, direction):
 
 
 @pytest.mark.parametrize(("frameworks", "direction"), [(TORCH_GPU, "host to device"), (TORCH, "within the host")])
-def test_without_a_device_name_a_gpu_determines_the_direction(frameworks, direction):
+def test_without_a_device_name_the_presence_of_a_gpu_determines_the_direction(frameworks, direction):
     assert crossings(event("upload", "Session.run", 0), frameworks=frameworks)[0].direction == direction
 
 
@@ -104,7 +104,7 @@ def test_a_build_event_is_a_crossing_only_if_it_moves_a_model():
         ("Session.run", True),
     ],
 )
-def test_a_call_with_another_purpose_implies_its_crossing(api, is_implied):
+def test_a_crossing_is_implied_if_its_call_has_another_purpose(api, is_implied):
     assert crossings(event("upload", api, 0))[0].is_implied is is_implied
 
 
@@ -141,7 +141,7 @@ def test_a_crossing_that_the_loop_makes_once_is_listed():
     assert [each.line.number for each in crossings_of(CaptureView(capture))] == [9]
 
 
-def test_times_in_captures_of_version_0_1_begin_with_the_window_or_the_first_event():
+def test_times_in_captures_of_version_0_1_count_from_the_window_or_the_first_event():
     capture = capture_of([event("upload", "Tensor.to", 7)], frameworks=TORCH_GPU)
     assert crossings_of(CaptureView(replace(capture, window=Window(2 * MS, 9 * MS))))[0].start == pytest.approx(5e-3)
     window = Window(8 * MS, 9 * MS, ("step", "optimizer.step", 39))

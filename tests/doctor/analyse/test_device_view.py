@@ -26,7 +26,7 @@ def view(program, **options):
 
 
 def uploads_and_reads(machine):
-    """Upload 8 MB of pageable memory in 1 ms, compute for 1 ms, read the loss, run Python."""
+    """Upload 8 MB of pageable memory in 1 ms, compute for 1 ms, read the loss back, and run Python for 0.2 ms."""
     machine.upload(8 * MB, line=2)
     machine.launch(500)
     machine.launch(500)
@@ -129,7 +129,7 @@ def test_a_device_without_lag_completes_every_step():
 
 
 def test_a_device_that_lags_completes_fewer_steps_than_the_loop():
-    """The loop queues 2 ms of work every 1.2 ms, so the device completes six steps while the loop takes ten."""
+    """The loop queues 2 ms of work every 1.2 ms, so the device completes six steps while the loop makes ten."""
     numbers = count()
 
     def program(machine):
@@ -147,7 +147,7 @@ def test_a_device_that_lags_completes_fewer_steps_than_the_loop():
 
 @pytest.mark.parametrize("kernels", [24, 36])
 def test_a_device_that_lags_far_behind_has_the_step_time_of_its_kernels(kernels):
-    """The loop launches 100 us of work in 17 us, so the device completes one step or two while the loop takes ten."""
+    """The loop launches 100 us of work in 17 us, so the device completes one or two steps while the loop makes ten."""
     program = rig.running_ahead(*range(100 - kernels // 2, 100 + kernels - kernels // 2), host_us=17)
     view = CaptureView(rig.without_unfinished(rig.run(program)))
     device_seconds = kernels * 99.5e-6
@@ -193,7 +193,7 @@ def test_idle_time_during_an_input_wait_belongs_to_the_input():
 
 def test_idle_time_of_a_launch_bound_loop_belongs_to_launching():
     gaps = {gap.cause: gap.seconds for gap in view(launch_bound).idle_times}
-    assert gaps["launching"] == pytest.approx(50 * 5e-6, rel=0.02)  # one of the 50 pauses is before the first kernel
+    assert gaps["launching"] == pytest.approx(50 * 5e-6, rel=0.02)  # one of the 50 gaps is before the first kernel
 
 
 def test_launches_by_another_thread_count_as_launching():
@@ -252,7 +252,7 @@ def test_two_hundred_thousand_records_are_analysed():
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
 
 
-def moments(intervals):
+def integers_in(intervals):
     """Return the integers that are inside one of the intervals."""
     return {at for start, end in intervals for at in range(start, end)}
 
@@ -262,17 +262,17 @@ def intervals_of(pairs):
 
 
 @given(spans, spans)
-def test_interval_operations_equal_sets_of_moments(some, others):
+def test_interval_operations_equal_operations_on_sets(some, others):
     first, second = intervals_of(some), intervals_of(others)
-    assert first.length == len(moments(some))
-    assert first.intersection(second).length == len(moments(some) & moments(others))
-    assert first.difference(second).length == len(moments(some) - moments(others))
-    assert first.gaps_between(0, 80).length == 80 - len(moments(some))
-    assert first.covered_lengths([10], [50]).tolist() == [len(moments(some) & set(range(10, 50)))]
-    assert first.contains(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
+    assert first.length == len(integers_in(some))
+    assert first.intersection(second).length == len(integers_in(some) & integers_in(others))
+    assert first.difference(second).length == len(integers_in(some) - integers_in(others))
+    assert first.gaps_between(0, 80).length == 80 - len(integers_in(some))
+    assert first.covered_lengths([10], [50]).tolist() == [len(integers_in(some) & set(range(10, 50)))]
+    assert first.contains(np.arange(80)).tolist() == [at in integers_in(some) for at in range(80)]
 
 
-def test_a_moment_belongs_to_the_innermost_of_nested_intervals():
+def test_a_time_belongs_to_the_innermost_of_nested_intervals():
     starts, ends = np.array([0, 10, 30]), np.array([100, 20, 40])
     assert find_innermost(starts, ends, np.array([5, 15, 25, 35, 200])).tolist() == [0, 1, 0, 2, -1]
 

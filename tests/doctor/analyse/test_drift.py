@@ -14,7 +14,7 @@ seeds = st.integers(0, 1 << 32)
 
 
 def drift_of(history):
-    """Return the growth of the step time. A history counts its steps in blocks of consecutive steps."""
+    """Return the growth of the step time over the blocks of a history, or None."""
     return find_drift(history.blocks)
 
 
@@ -92,7 +92,7 @@ def test_a_last_batch_of_another_size_in_each_epoch_is_no_growth(epoch_steps, fa
 
 
 @given(st.integers(3, 12), st.floats(1.5, 5))
-def test_growth_that_starts_again_in_each_epoch_is_no_growth(epochs, factor):
+def test_steps_that_become_longer_only_within_each_epoch_are_no_growth(epochs, factor):
     epoch_steps = 1_200 // epochs
     steps = [usual(10 * (1 + (factor - 1) * (step % epoch_steps) / epoch_steps)) for step in range(1_200)]
     assert drift_of(recorded(steps)) is None

@@ -23,7 +23,10 @@ def time_of(capture):
 
 
 def eager_loop(*lines, inside=40.0, small=80, small_ms=8.0, ms=100.0):
-    """Build steps of 100 operations, `small` of them on small tensors."""
+    """Build steps of 100 operations that take `inside` ms together.
+
+    `small` of the operations use small tensors and take `small_ms` together.
+    """
     operations = ops(100, inside, line=13, small=small, small_seconds=small_ms / 1e3, calling_seconds=0.02)
     return sampled(loop(operations, ms=ms, frameworks=TENSORFLOW), *lines)
 
@@ -39,8 +42,8 @@ def test_unknown_functions_belong_to_the_framework_only_on_lines_with_operations
     assert time_of(eager_loop((13, "", 50), (15, "", 50))).seconds == pytest.approx(0.05)
 
 
-def test_operations_compute_as_long_as_they_exceed_those_on_small_tensors():
-    time = time_of(eager_loop((13, TAPE, 100)))  # 80 small ones take 0.1 ms each, the other 20 take 32 ms
+def test_the_computing_time_is_what_exceeds_the_time_of_operations_on_small_tensors():
+    time = time_of(eager_loop((13, TAPE, 100)))  # 80 small ones take 0.1 ms each, the other 20 take 32 ms together
     assert time.computing == pytest.approx(0.03)
     assert time.call_overhead == pytest.approx(0.07)
 
@@ -49,7 +52,7 @@ def test_the_computing_time_is_unknown_without_small_operations():
     assert time_of(eager_loop((13, TAPE, 100), small=0, small_ms=0)).computing is None
 
 
-def test_few_samples_say_nothing():
+def test_with_few_samples_the_eager_time_is_unknown():
     capture = eager_loop((13, TAPE, 100))
     assert time_of(replace(capture, samples=capture.samples[:5])) is None
 
@@ -63,7 +66,7 @@ def test_parts_are_never_negative_nor_longer_than_the_step(inside, small, small_
 
 
 def predicted(capture):
-    """Return the step of the cure of rule `eager`, in seconds: at best and at worst."""
+    """Return the best and the worst step time in seconds after the cure of rule `eager`."""
     diagnosis = diagnose(capture, ["eager"])
     (finding,) = diagnosis.findings
     return [diagnosis.view.step_seconds - gain for gain in (finding.best_cure.high, finding.best_cure.low)]

@@ -1,10 +1,18 @@
 """Names of calls, devices and dtypes in the spelling of every framework."""
 
 import pytest
-from tests.doctor.captures import JAX, TENSORFLOW, TORCH, batch, loop, run, upload
+from tests.doctor.captures import JAX, TENSORFLOW, TORCH, batch, happening, loop, ops, run, upload
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.framework import array_framework, dtype_bits, feed_framework, framework_of, is_device
+from forebay.doctor.analyse.framework import (
+    array_framework,
+    dtype_bits,
+    feed_framework,
+    framework_of,
+    is_device,
+    step_framework,
+)
+from forebay.doctor.model.events import EventKind
 
 
 @pytest.mark.parametrize(
@@ -43,6 +51,27 @@ def test_a_loop_inside_fit_belongs_to_keras():
 def test_a_feed_hands_its_batches_to_the_framework_that_computes_with_them(consumers, framework):
     view = CaptureView(loop(batch("DataLoader"), *consumers, marked=False, frameworks=TORCH | JAX))
     assert feed_framework(view, "DataLoader") == framework
+
+
+@pytest.mark.parametrize(
+    ("happenings", "framework"),
+    [
+        ([happening(EventKind.STEP, "optimizer.step"), ops(90, 8, "jax operations")], "torch"),
+        ([happening(EventKind.STEP, "Model.fit"), run("tf.function")], "jax"),
+        ([happening(EventKind.STEP, "Optimizer.apply"), run("tf.function")], "jax"),
+        ([happening(EventKind.STEP, "Optimizer.apply_gradients"), run("jax.jit", 3)], "tensorflow"),
+        ([run("tf.function", 1), run("jax.jit", 3)], "jax"),
+        ([run("compiled function", 3), run("jax.jit", 1)], "torch"),
+        ([run("Session.run", 3), run("jax.jit", 1)], "tensorflow"),
+        ([batch("DataLoader", 5), ops(90, 3, "tf operations")], "tensorflow"),
+        ([upload("jnp.asarray")], "jax"),
+        ([batch("generator")], "torch"),
+    ],
+)
+def test_the_framework_of_the_steps_is_the_one_that_computes_them(happenings, framework):
+    loaded = TORCH | TENSORFLOW | JAX
+    view = CaptureView(loop(*happenings, marked=False, frameworks=loaded, facts={"keras_backend": "jax"}))
+    assert step_framework(view) == framework
 
 
 @pytest.mark.parametrize(("facts", "framework"), [({"keras_backend": "jax"}, "jax"), ({}, "tensorflow")])

@@ -24,7 +24,7 @@ SAMPLE = {
     "at": 5,
     "busy": 0.5,
     "clock_mhz": 1980,
-    "held_back": 0,
+    "held_back": 0,  # NVML bit mask of the reasons that limit the clock
     "link_generation": 5,
     "link_width": 16,
     "received_bytes_per_second": 3e9,
@@ -121,7 +121,7 @@ def recorded_loop(frameworks, rows=()):
     return replace(loop(frameworks=frameworks, facts={"gauges": gauges}), device=device_records(rows))
 
 
-def test_a_script_of_pytorch_that_leaves_the_gpu_unused_is_told_so():
+def test_the_report_says_that_a_script_of_pytorch_leaves_the_gpu_unused():
     diagnosis = diagnose(recorded_loop(TORCH_GPU))
     assert sentences.format_headline(diagnosis) == sentences.GPU_UNUSED
     (described,) = side_notes.describe_gpus(diagnosis.view)
@@ -133,7 +133,7 @@ def test_a_script_of_pytorch_that_leaves_the_gpu_unused_is_told_so():
 @pytest.mark.parametrize(
     ("frameworks", "rows"), [(TORCH, ()), (TENSORFLOW_GPU, ()), (JAX, ()), (TORCH_GPU, [{"start": 1, "end": 2}])]
 )
-def test_a_script_without_a_gpu_or_with_device_work_leaves_no_gpu_unused(frameworks, rows):
+def test_scripts_without_a_gpu_with_device_work_or_of_other_frameworks_leave_no_gpu_unused(frameworks, rows):
     diagnosis = diagnose(recorded_loop(frameworks, list(rows)))
     assert not leaves_gpu_unused(diagnosis.view)
     assert sentences.format_headline(diagnosis) == sentences.HEALTHY

@@ -14,7 +14,7 @@ from forebay.doctor.analyse.loop_samples import trusted_share
 from forebay.doctor.model.capture import Window
 from forebay.doctor.model.events import HostSample
 
-TRUSTED = 78 / 80  # `sampled` adds 78 samples to each line
+TRUSTED = 78 / 80  # the trusted share of 78 samples; `sampled` adds so many to each line
 LOOP_CODE = script("for x in xs:", *["    f(x)"] * 30, first=10)
 
 
@@ -57,7 +57,7 @@ def test_samples_inside_recorded_calls_do_not_count():
 
 
 def with_short_window(capture, *samples):
-    """Profile only the last ten steps. Samples, as (line, function), lie in the steps before them."""
+    """Return the capture with a window of the last ten steps. Earlier steps have one sample per (line, function)."""
     ends = [event.end for event in capture.events if event.kind == "step"]
     window = Window(start=ends[-11], end=ends[-1], anchor=("step", "optimizer.step", STEP_LINE))
     found = [HostSample(end - MS // 2, MS, LOOP, line, function) for end in ends[5:-10] for line, function in samples]
@@ -69,7 +69,8 @@ def test_short_steps_use_the_samples_of_other_steps():
     short = with_short_window(capture, (14, ""), (14, "jax.f"), (15, "numpy.sort"), (16, ""))
     found, steps = lines_of(short), len(short.samples) // 4
     assert [found[line].seconds for line in (15, 16)] == pytest.approx([2.5e-3 * trusted_share(steps)] * 2)
-    # Line 14 has half of the samples, so 5 of 10 ms. The compiled call takes 4 of them, first of those without a name.
+    # Line 14 has half of the samples, so 5 of 10 ms. The compiled call takes 4 of these 5 ms, and first those of the
+    # samples without a function name.
     assert dict(found[14].functions) == pytest.approx({"": 0.0, "jax.f": 1e-3 * trusted_share(2 * steps)})
 
 
@@ -79,7 +80,7 @@ def test_samples_on_lines_outside_of_the_loop_do_not_count():
 
 
 @given(st.lists(st.tuples(st.integers(-1, 39), st.sampled_from(["", "a", "b"])), min_size=1, max_size=12))
-def test_lines_of_other_steps_take_the_unexplained_time_at_most(samples):
+def test_samples_of_other_steps_give_lines_at_most_the_unexplained_time(samples):
     view = CaptureView(with_short_window(loop(run("jax.jit", 4, line=14), frameworks=JAX), *samples))
     assert sum(each.seconds for each in host_lines(view)) <= unexplained_seconds(view) * (1 + 1e-9)
 

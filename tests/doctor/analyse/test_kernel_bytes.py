@@ -81,7 +81,7 @@ def test_recorded_kernels_reach_70_to_100_percent_of_the_bandwidth_of_an_h200(na
     assert 0.7 < work_of(name).bytes_per_second / 4.8e12 < 1.0
 
 
-def test_convolutions_and_their_normalisation_spend_most_time_on_memory():
+def test_steps_of_convolutions_and_normalisations_spend_most_time_on_memory():
     work = work_of("torch/loader_convolutions_cured")
     assert work.share == pytest.approx(0.65, abs=0.02)
     assert next(iter(work.seconds_by_kind)) is KernelKind.NORMALISATION

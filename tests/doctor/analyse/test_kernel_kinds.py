@@ -65,7 +65,7 @@ def test_kernels_that_are_fused_already_are_not_fusable():
     assert KernelKind.FUSED not in FUSABLE
 
 
-def test_a_fused_optimizer_differs_from_one_with_a_kernel_per_operation():
+def test_a_fused_optimizer_differs_from_a_foreach_optimizer():
     fused = FOREACH_ADD.replace("24BinaryOpListAlphaFunctorIf", "20FusedAdamMathFunctorIf")
     assert is_fused_optimizer(fused)
     assert not is_fused_optimizer(FOREACH_ADD)

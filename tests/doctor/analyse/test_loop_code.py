@@ -1,4 +1,4 @@
-"""Which data of a loop follows from values that the loop has read, and which names are NumPy arrays."""
+"""Which data of a loop depends on values that the loop reads back, and which names are NumPy arrays."""
 
 import gc
 from weakref import ref
@@ -28,7 +28,7 @@ def test_an_observation_depends_on_the_action_before_it():
     assert depends(ACTING, 3, 4)
 
 
-def test_an_observation_does_not_depend_on_a_value_that_is_only_printed():
+def test_an_observation_does_not_depend_on_an_action_that_the_environment_does_not_get():
     assert not depends(ACTING.replace("env.step(action)", "env.step(next(plan))"), 3, 4)
 
 

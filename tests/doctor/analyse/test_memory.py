@@ -1,4 +1,4 @@
-"""Memory usage: copies of the same data, graph constants, memory levels and how they are read."""
+"""Memory usage: copies of the same data, constants of graphs, memory levels and memory readings."""
 
 import json
 import subprocess
@@ -171,7 +171,7 @@ import json, mmap
 from forebay.doctor.capture.memory_samples import MemorySampler
 readings = MemorySampler()
 readings.sample("before")
-kept = mmap.mmap(-1, 64 << 20)  # new pages; an allocator could reuse freed ones
+kept = mmap.mmap(-1, 64 << 20)  # new pages; an allocator could reuse freed pages
 kept.write(bytes([1]) * len(kept))
 readings.sample("after", steps=7)
 print(json.dumps(readings.samples))
@@ -179,7 +179,7 @@ print(json.dumps(readings.samples))
 
 
 def test_a_reading_grows_by_the_memory_that_the_process_allocated():
-    """Runs in its own process: threads that earlier tests left may release memory at any time."""
+    """The readings are from a new process, because threads of earlier tests may release memory at any time."""
     done = subprocess.run([sys.executable, "-c", ALLOCATES], capture_output=True, text=True, timeout=60, check=True)
     before, after = json.loads(done.stdout)
     assert after["host_nbytes"] - before["host_nbytes"] > 0.9 * 64 * MiB

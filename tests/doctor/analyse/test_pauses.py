@@ -38,7 +38,7 @@ def test_few_random_steps_rarely_have_a_period():
 
 
 @given(st.integers(2, 64), st.integers(0, 63), st.integers(8, 40))
-def test_steps_that_were_measured_in_groups_still_have_a_period(resolution, first, count):
+def test_steps_that_were_timed_together_still_have_a_period(resolution, first, count):
     period = 10 * resolution
     positions = [(first + period * number) // resolution * resolution for number in range(count)]
     assert abs(find_period(positions, resolution) - period) < resolution
@@ -64,11 +64,11 @@ def test_irregular_pauses_are_found_with_their_line(seed):
     assert pause.seconds_per_step == pytest.approx(0.2 * sum(len(step) == 3 for step in steps) / 1_000, rel=0.1)
 
 
-@given(seeds, st.sampled_from(["even", "normal", "heavy"]))
+@given(seeds, st.sampled_from(["uniform", "normal", "heavy"]))
 def test_noise_is_no_pause(seed, kind):
     rng = random.Random(seed)
     factor = {
-        "even": lambda: rng.uniform(0.8, 1.2),
+        "uniform": lambda: rng.uniform(0.8, 1.2),
         "normal": lambda: max(0.2, rng.gauss(1, 0.2)),
         "heavy": lambda: rng.paretovariate(2.5),
     }[kind]
@@ -91,7 +91,7 @@ def test_a_warm_up_is_no_pause(count):
     assert find_pauses(recorded(steps)) == []
 
 
-def test_two_kinds_of_pauses_are_two_findings():
+def test_two_kinds_of_pauses_are_found_separately():
     frames = (*FRAMES, StackFrame(0, 7))
     steps = [
         [*([(SAVE, 300)] if step % 100 == 99 else []), *([(6, 30)] if step % 30 == 0 else []), *usual()]
@@ -114,18 +114,18 @@ def test_a_line_that_runs_in_every_step_is_no_pause_even_if_its_time_varies():
     assert [pause.lines for pause in find_pauses(recorded(steps)) if pause.lines] == []
 
 
-def test_no_line_is_exclusive_if_no_usual_step_was_sampled():
+def test_without_samples_of_usual_steps_no_line_belongs_only_to_long_steps():
     long_steps = (LongStep(19, 0.005, (SAVE,)), LongStep(39, 0.005, (SAVE,)))
     blocks = (StepBlock(60, 0.07, 0.001),)
     history = StepHistory(FRAMES, blocks, long_steps, 2, 0.01, 0.008, ((SAVE, 8_000_000),))
-    assert find_pauses(history) == []  # FRAMES[0], the caller of the loop, is in all samples too
+    assert find_pauses(history) == []  # FRAMES[0], the caller of the loop, is also in all samples
 
 
 def test_long_steps_that_are_as_frequent_as_others_are_no_pauses():
     assert find_pauses(recorded(with_pauses(600, 2, 30))) == []
 
 
-def test_pauses_are_found_in_steps_that_were_measured_in_groups():
+def test_pauses_are_found_in_steps_that_were_timed_together():
     blocks = [usual(100) if number % 5 else [(SAVE, 80), *usual(100)] for number in range(100)]
     (pause,) = find_pauses(recorded(blocks, steps=10))
     assert (pause.period, [line.line for line in pause.lines]) == (50, [3])

@@ -39,14 +39,14 @@ def test_a_sampled_function_shows_the_phase(function, phase):
     assert max(parts, key=parts.get) == phase
 
 
-def test_an_operator_in_a_layer_belongs_to_the_forward_pass():
+def test_an_operator_in_a_forward_method_belongs_to_the_forward_pass():
     capture = sampled(loop(frameworks=TORCH), (14, "", 9), (15, "torch.optim.sgd.SGD.step", 1))
     lines = [line._replace(function="Net.forward") if number == 14 else line for number, line in enumerate(LINES)]
     parts = parts_of_step(CaptureView(replace(capture, lines=tuple(lines))))
     assert max(parts, key=parts.get) == FORWARD
 
 
-def test_a_step_without_a_backward_pass_and_an_optimizer_has_no_phases():
+def test_a_step_with_only_a_forward_pass_has_no_phases():
     capture = sampled(loop(frameworks=TORCH), (14, "torch.matmul", 9))
     view = CaptureView(capture)
     assert parts_of_step(view) == view.step_parts

@@ -71,7 +71,7 @@ def test_after_a_read_back_nothing_is_queued():
     assert separate_queue_waits(capture) is capture
 
 
-def test_a_few_long_uploads_may_come_from_other_programs():
+def test_a_few_long_uploads_are_not_changed_because_other_programs_may_delay_them():
     capture = with_full_queue(jax_loop(upload("jnp.array", 1, line=5), run(ms=1)), free=49, ms=5)
     assert separate_queue_waits(capture) is capture
 

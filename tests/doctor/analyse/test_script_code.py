@@ -1,4 +1,4 @@
-"""Questions about lines, loops and names that the parsed excerpt of a script answers."""
+"""Lines, loops, calls and names in the parsed excerpt of a script, and changes of its code."""
 
 import ast
 
@@ -38,7 +38,7 @@ def test_a_line_has_its_innermost_statement_loops_and_device(code):
     assert code.device_scope(code.statement_at(4)) is None
 
 
-def test_the_text_of_a_statement_keeps_its_letters_and_loses_its_indentation(code):
+def test_the_text_of_a_statement_has_its_non_ascii_letters_and_no_indentation(code):
     assert code.text(code.statement_at(8)) == "step(é,\n     epoch)"
 
 

@@ -1,4 +1,4 @@
-"""All time of a step by line: recorded calls, samples, and what has no line."""
+"""The time of a step by line: from recorded calls and from samples. The rest of the time has no line."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def test_time_without_samples_has_no_line():
     assert (other, unknown) == (0.0, pytest.approx(3e-3))
 
 
-def test_what_few_samples_do_not_show_is_time_of_other_lines():
+def test_with_few_samples_a_part_of_the_time_belongs_to_other_lines():
     capture = sampled(loop(frameworks=TORCH), (14, "numpy.sort", 10))
     lines, other, _ = seconds_of(replace(capture, samples=capture.samples[-1:]))
     assert lines[14] == pytest.approx(10e-3 / 3)
@@ -41,7 +41,7 @@ def test_what_few_samples_do_not_show_is_time_of_other_lines():
 
 
 def test_lines_with_few_samples_in_the_profiled_steps_get_their_share_from_all_steps():
-    """The sampler came late in the profiled steps, so one sample of line 14 stands for most of their time."""
+    """The sampler was late in the profiled steps, so one sample of line 14 stands for most of their time."""
     capture = jax_loop(ms=10)
     ends = [event.end for event in capture.events if event.kind == EventKind.STEP]
     late = [HostSample(ends[-1] - 1, 300_000_000, 1, 14, "a"), HostSample(ends[-1], 5_000_000, 1, 15, "b")]

@@ -58,7 +58,7 @@ def test_a_burst_of_transfers_on_one_line_is_not_a_loop():
 
 
 def conversions(lines, rows, first=0, gap=30_000):
-    """Return uploads of `rows` rows, one per line of `lines`, with `gap` nanoseconds after each."""
+    """Return the uploads of `rows` rows: one upload per row and line, with `gap` nanoseconds after each."""
     starts = range(first, first + rows * len(lines) * (gap + 10_000), gap + 10_000)
     return [
         LedgerEvent("upload", "torch.tensor", lines[n % len(lines)], MAIN, at, at + 10_000)
@@ -67,7 +67,7 @@ def conversions(lines, rows, first=0, gap=30_000):
 
 
 def reads(count, first, gap=1_000_000, line=6):
-    """Return values that a loop of `count` steps reads back."""
+    """Return the read-backs of a loop of `count` steps."""
     return [
         LedgerEvent("download", "Tensor.item", line, MAIN, at, at + 10) for at in range(first, first + count * gap, gap)
     ]
@@ -149,7 +149,7 @@ def test_operations_during_a_compilation_mark_no_steps():
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [("input", 26e-9), ("sync", 10e-9)])
-def test_if_batches_arrive_four_at_a_time_the_step_time_is_the_mean(kind, seconds):
+def test_only_if_batches_arrive_in_bursts_the_step_time_is_the_mean(kind, seconds):
     """Steps of 10 ns; before every fourth of them, the loop waits for 64 ns."""
     events, now = [], 0
     for number in range(40):
@@ -184,14 +184,14 @@ def test_parts_of_a_step_with_overlapping_events_add_up_to_it(events):
 
 
 def steps_with_pauses(count, pauses):
-    """Return the steps that are found in a loop of `count` steps: 10 ns each, and 500 ns those in `pauses`."""
+    """Return the steps of a loop of `count` steps. Steps in `pauses` take 500 ns, all others 10 ns."""
     lengths = [500 if number in pauses else 10 for number in range(count)]
     ends = [sum(lengths[:number]) for number in range(count + 1)]
     window = Window(start=-1, end=10**9, anchor=("step", "optimizer.step", 0))
     return find_steps(capture([step(end) for end in ends], window))
 
 
-def test_only_the_longest_stretch_without_the_end_of_an_epoch_counts():
+def test_only_the_longest_series_of_steps_between_two_pauses_counts():
     steps = steps_with_pauses(40, {9, 35})
     assert len(steps) == 35 - 9 - 1
     assert steps.end - steps.start == 250
@@ -233,7 +233,7 @@ def test_a_loop_that_waits_in_every_step_does_not_run_ahead():
 
 
 def acting_and_learning(episodes, acts, updates, learn_ns=100):
-    """Return the events of a script that acts, reads each action, and then learns from all of them in a burst."""
+    """Return the events and the window of a script that reads actions back and then learns from them in a burst."""
     now, events = 0, []
     for _ in range(episodes):
         for _ in range(acts):
@@ -245,7 +245,7 @@ def acting_and_learning(episodes, acts, updates, learn_ns=100):
     return events, Window(start=0, end=now, anchor=("run", "jax.jit", 9), untraced=(1.0,) * 20)
 
 
-def test_between_bursts_of_steps_the_loop_that_takes_most_of_the_time_counts():
+def test_a_loop_between_bursts_of_steps_counts_if_it_takes_most_of_the_time():
     view = CaptureView(capture(*acting_and_learning(episodes=5, acts=20, updates=20)))
     assert view.steps.anchor[2] == 7
     assert view.step_seconds == pytest.approx(5e-6)

@@ -15,12 +15,12 @@ from forebay.doctor.report.transfers import transfers_of
 
 
 def waiting(**given):
-    """A loop of 10 ms per step, of which it waits 3 ms for a batch and 5 ms for a compiled call."""
+    """Build a loop of 10 ms per step that waits 3 ms for a batch and 5 ms for a compiled call."""
     return loop(batch("tf.data", 3, line=9), run(ms=5, line=9), ms=10, **given)
 
 
 def slow_in_step(capture, number, *, compiles):
-    """Make one step 400 ms longer. In this time it compiles, or does something that no hook records."""
+    """Make one step 400 ms longer. In this time the step compiles, or no hook records what it does."""
     ends = [event.end for event in capture.events if event.kind == EventKind.STEP]
     start = ends[number]
     shift = [
