@@ -86,22 +86,22 @@ def _repeated(event, times):
 
 
 def _step_ends(number):
-    """Return the events that end the first steps of one millisecond each."""
+    """Return `number` events that end steps, one millisecond apart."""
     return [LedgerEvent("step", "optimizer.step", STEP_LINE, LOOP, at * MS, at * MS) for at in range(number)]
 
 
 def _mixed(first, second, **given):
-    """Merge two captures: the events of the second run at the same time as the first."""
+    """Merge two captures. All events keep their times, so both loops run at the same time."""
     return capture_of([*first.events, *second.events], facts=first.facts | second.facts, **given)
 
 
-def _degraded(capture, unknown, slower, line):
-    """Remove the `unknown` details of all events, scale their times by `slower`, and replace their line if given."""
+def _degraded(capture, removed, time_factor, line):
+    """Remove details from all events and multiply their times by a factor. Replace their line unless it is None."""
     changed = [
         event._replace(
-            detail={name: value for name, value in (event.detail or {}).items() if name not in unknown} or None,
-            start=int(event.start * slower),
-            end=int(event.end * slower),
+            detail={name: value for name, value in (event.detail or {}).items() if name not in removed} or None,
+            start=int(event.start * time_factor),
+            end=int(event.end * time_factor),
             line=event.line if line is None else line,
         )
         for event in capture.events
@@ -129,10 +129,10 @@ changed_captures = st.builds(
         faulty_captures,
         st.builds(_mixed, faulty_captures, st.one_of(faulty_captures, near_misses), untraced=untraced),
     ),
-    unknown=st.sets(
+    removed=st.sets(
         st.sampled_from(["key", "pinned", "device", "loader", "workers", "what", "count", "tiny", "dtype"])
     ),
-    slower=st.sampled_from([1e-4, 0.1, 1, 30]),
+    time_factor=st.sampled_from([1e-4, 0.1, 1, 30]),
     line=st.sampled_from([None, None, -1, 10_000]),
 )
 captures = st.one_of(random_captures, faulty_captures, changed_captures)

@@ -28,7 +28,7 @@ class _Change(NamedTuple):
 
 
 def is_fitted(code):
-    """Whether the code names the lines at which it belongs."""
+    """Whether the code names the lines of the script that it changes."""
     return _HEADING.fullmatch(code.split("\n", 1)[0]) is not None
 
 
@@ -42,7 +42,7 @@ def apply_cure(source, code):
 
 
 def _changes(source, code):
-    """Yield the changes that the code of a cure asks for."""
+    """Yield the changes that the code of a cure describes."""
     for heading, text in _parts(code):
         if heading["loop"]:
             number = int(heading["loop"])
@@ -72,7 +72,10 @@ def _end_of_loop(source, number):
 
 
 def with_excerpt(capture, script):
-    """Return a recorded capture with the excerpt of its script; None if its lines have changed since the recording."""
+    """Return a recorded capture with the excerpt of its script.
+
+    Return None if the script has changed since the recording, or if the capture has no line of the script.
+    """
     source = Path(script).read_text()
     texts = source.split("\n")
     lines = [line for line in capture.lines if Path(line.file).name == Path(script).name]

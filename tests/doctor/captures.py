@@ -42,7 +42,7 @@ def keys_in_turn(different: int) -> Callable[[int], str]:
 
 @dataclass(frozen=True)
 class Happening:
-    """An event that steps repeat. A callable detail gets the event number and returns the value."""
+    """An event that the steps of a loop repeat. A detail may be a function of the event number."""
 
     kind: EventKind
     api: str
@@ -182,7 +182,7 @@ def with_setting(capture, setting, line=0, *, steps=None):
 
 
 def with_graph_breaks(*lines, is_called=True):
-    """Return a loop of PyTorch with a compiled function that Dynamo splits at these lines."""
+    """Return a PyTorch loop with a compiled function that Dynamo splits at these lines."""
     compiled = [
         compile_("torch.compile", 5, function="step", graph_break=line, break_reason="Unsupported call")
         for line in lines
@@ -192,7 +192,7 @@ def with_graph_breaks(*lines, is_called=True):
 
 
 def with_pieces(inactive, *, total=140, settings=None):
-    """Return a loop whose PyTorch reserves 100 GiB, `inactive` of it in pieces, on a device of `total` GiB."""
+    """Return a loop in which PyTorch reserves 100 GiB of a device of `total` GiB, `inactive` GiB in unused pieces."""
     sizes = {"used_nbytes": 50, "reserved_nbytes": 100, "inactive_nbytes": inactive, "total_nbytes": total}
     device = {"framework": "torch", "device": "cuda:0"} | {name: size * GiB for name, size in sizes.items()}
     facts = {"memory": [{"steps": 40, "devices": [device]}], "settings": settings or {}}

@@ -15,8 +15,8 @@ class Fault(NamedTuple):
     rules: set[str]
 
 
-# All these rules can report a batch that the host assembles and uploads. The finding with the largest gain is the main
-# one, so it may be of any of them.
+# All these rules can report a batch that the host assembles and uploads. The main finding, which has the largest gain,
+# may come from any of these rules.
 UPLOAD_RULES = {"pageable_upload", "made_in_loop", "fits_on_device"}
 
 FAULTS = {
@@ -42,7 +42,7 @@ FAULTS = {
     "jax/overlap": Fault("return jax.device_put(recording[start : start + ba", {"copy_not_overlapped"}),
     # The loop uploads slices of a tensor in pageable memory.
     "torch/pageable_upload": Fault("window = recording[start : start + batch_rows].to(", {"pageable_upload"}),
-    # float64 that becomes float32 on the device: half of the uploaded bytes are discarded.
+    # The device converts float64 to float32, so half of the uploaded bytes are discarded.
     "torch/wide_dtype": Fault("window = recording[start : start + batch_rows].to(", {"wide_dtype"}),
     # The loader has neither workers nor page-locked memory, so the loop makes its batches itself.
     "torch/loader": Fault("loader = DataLoader(Pictures(), batch_size=batch_r", {"loader"}),
@@ -50,9 +50,9 @@ FAULTS = {
     "tensorflow/fit_arrays": Fault("model.fit(x, y", {"copy_not_overlapped"}),
     # One operation of several is placed on the CPU.
     "tensorflow/placement": Fault("hidden = tf.clip_by_value(hidden, 0.0, 6.0)", {"placement"}),
-    # Five hundred operations per step, called one by one from Python.
+    # Python calls five hundred operations per step one by one.
     "tensorflow/eager": Fault("optimizer.apply_gradients(", {"eager"}),
-    # Two hundred kernels of a few microseconds each.
+    # Each step launches two hundred kernels of a few microseconds.
     "torch/launch_bound": Fault("optimizer.step()", {"launch_bound"}),
     # The same faults in other scripts.
     "torch/loader_convolutions": Fault("loader = DataLoader(Photos(), batch_rows, shuffle=True", {"loader"}),
@@ -112,8 +112,8 @@ CURES = {
     "tensorflow/host_check_codes": "reduce it",
     "cupy/host_check_spectrum": "reduce it",
 }
-# Scripts that were not used to develop the prediction model. cupy/host_check_layers, with an error of 119 %, led to a
-# change of the model and is no longer one of them. The last four were written after that change.
+# Scripts that were not used to develop the prediction model. cupy/host_check_layers is not in this list: its prediction
+# was wrong by 119 %, which led to a change of the model. The last four scripts were written after that change.
 HELD_OUT = [
     "torch/loader_convolutions",
     "torch/pageable_upload_embedding",
@@ -129,4 +129,4 @@ HELD_OUT = [
     "tensorflow/host_check_codes",
     "cupy/host_check_spectrum",
 ]
-UNRECORDED = {"jax/read_back_waves", "tensorflow/repeated_upload_graph"}  # they ended before the device was recorded
+UNRECORDED = {"jax/read_back_waves", "tensorflow/repeated_upload_graph"}  # ended before CUPTI recorded the device

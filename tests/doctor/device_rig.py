@@ -35,7 +35,7 @@ WAITS = {ApiCall.STREAM_SYNCHRONIZE: 3, ApiCall.DEVICE_SYNCHRONIZE: 4}  # CUPTI 
 
 
 class Rig:
-    """A host clock that advances with work, and device streams with their end times."""
+    """The simulated host and device. Work on the host advances the clock; each stream has the end of its work."""
 
     def __init__(self, *, launch_cost=0):
         self.now, self.launch_cost = 0, launch_cost
@@ -53,7 +53,7 @@ class Rig:
         return self._operation(us * US, stream, kind=RecordKind.CONCURRENT_KERNEL, name=1)
 
     def allocate(self, us, *, line=None, thread=LOOP):
-        """Allocate device memory and free it again; with a line, during a call of a compiled function."""
+        """Allocate device memory and free it again. With a line, a compiled function does this."""
         start = self.now
         for what in (ApiCall.MALLOC, ApiCall.FREE):
             called = self.now
@@ -74,9 +74,9 @@ class Rig:
     def upload(
         self, nbytes, *, line=2, pinned=False, stream=STREAM, thread=LOOP, has_event=True, conversion_us=0, early_us=-1
     ):
-        """Upload; only a large copy from pageable memory blocks the call.
+        """Upload bytes. Only a large copy from pageable memory blocks the call.
 
-        The call then returns `early_us` before the copy ends. Without an event, the ledger does not show the call.
+        A call that blocks returns `early_us` before the copy ends. Without an event, the ledger does not show the call.
         """
         start = self.now
         self.now += (5 + conversion_us) * US
@@ -217,9 +217,10 @@ def without_calls(capture):
 
 
 def running_ahead(*kernels, host_us):
-    """Return a step that launches kernels of these microseconds faster than the device runs them.
+    """Return a program whose steps launch kernels faster than the device runs them.
 
-    The device has no work when the recording starts. In the other steps, the queue is full, so the last call waits.
+    `kernels` are the durations of the kernels in microseconds. The device has no work when the recording starts. In
+    steps without recording, the queue is full, so the last call waits.
     """
 
     def program(machine):

@@ -1,4 +1,4 @@
-"""Expected diagnoses of scripts/: each fault has its rule on its line, and its healthy twin has no such finding."""
+"""Expected diagnoses of scripts/: each fault has a finding on its line, and its healthy twin has none."""
 
 from unittest.mock import patch
 

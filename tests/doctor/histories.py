@@ -20,7 +20,7 @@ FORWARD, BACKWARD, CALL, SAVE = 1, 2, 3, 5  # indices of FRAMES
 
 
 def recorded(series, *, sample_seconds=0.005, frames=FRAMES, steps=1):
-    """Return the history of steps. Each step is a list of frames and their milliseconds.
+    """Return the history of steps. Each step is a list of frames with their durations in milliseconds.
 
     Samples come at random times, `sample_seconds` apart on average.
     """
@@ -52,23 +52,23 @@ def usual(ms=10.0):
 
 
 def with_pauses(count, every, ms, *, frame=SAVE, usual_ms=10.0):
-    """Return steps of which every n-th executes another frame first."""
+    """Return `count` steps. Every n-th step (`every`) first executes another frame for `ms` milliseconds."""
     return [[(frame, ms), *usual(usual_ms)] if step % every == every - 1 else usual(usual_ms) for step in range(count)]
 
 
 def at_random(count, share, ms, *, frame=SAVE, seed=0):
-    """Return steps of which some execute another frame first."""
+    """Return `count` steps. A random share of them first executes another frame for `ms` milliseconds."""
     rng = Random(seed)
     return [[(frame, ms), *usual()] if rng.random() < share else usual() for _ in range(count)]
 
 
 def noisy(steps, spread=0.2, seed=0):
-    """Return the steps with random durations, some of them long."""
+    """Return the steps with random durations. With a large `spread`, some steps are long."""
     rng = Random(seed)
     return [[(frame, ms * rng.lognormvariate(0, spread)) for frame, ms in step] for step in steps]
 
 
 def growing(count, first_ms, last_ms, *, frame=BACKWARD, other_ms=5.0):
-    """Return steps in which one frame becomes longer."""
+    """Return `count` steps. One frame takes `first_ms` in the first step and about `last_ms` in the last step."""
     slope = (last_ms - first_ms) / count
     return [[(FORWARD, other_ms), (frame, first_ms + slope * step)] for step in range(count)]

@@ -20,8 +20,8 @@ def profile_until_right(
 ) -> tuple[Capture, Result]:
     """Profile up to MAX_TRIES times; return the first capture with a right diagnosis, and the result of its run.
 
-    `profile` runs the script once and returns its capture and its result. If no diagnosis is right, return the run in
-    which other processes delayed the steps least: the test of the diagnosis then fails.
+    `profile` runs the script once and returns its capture and its result. If no diagnosis is right, return the run with
+    the smallest delay of a step. The test of the diagnosis then fails.
     """
     runs = []
     for _ in range(MAX_TRIES):

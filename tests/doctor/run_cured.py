@@ -1,8 +1,8 @@
-"""Applies every cure to the script it was offered for, and runs the result. One process per framework.
+"""Applies every cure to its script and runs the result, in one process per framework.
 
 python -m tests.doctor.run_cured torch FOLDER
 
-FOLDER has the captures of the scripts. The program writes cured.json: how each cured script ended.
+FOLDER has the captures of the scripts. The program writes the result of each cured script to FOLDER/cured.json.
 """
 
 import ast
@@ -36,15 +36,15 @@ def results_of(script, capture, folder):
         for cure in finding.cures:
             name = f"{script.parent.parent.name}/{script.stem}: {finding.rule}: {cure.title}"
             if is_fitted(cure.code):
-                wanted = run(source) if "answer = " in source else 0.0
-                yield name, _compare(wanted, run(apply_cure(source, cure.code)))
+                expected = run(source) if "answer = " in source else 0.0
+                yield name, _compare(expected, run(apply_cure(source, cure.code)))
             else:
                 yield name, SKETCH
 
 
 def answer_of(path, source):
     """Run a few steps of a source; return its answer, or the text of its error."""
-    # "meta" stood in for an accelerator when the doctor profiled the script.
+    # The doctor profiled the script with the device "meta" or "/GPU:0". Here, the CPU computes the answer.
     source = source.replace('device = "meta"', 'device = "cpu"').replace('"/GPU:0"', '"/CPU:0"')
     path.write_text(ast.unparse(_Shortened().visit(parse(source))))
     try:
@@ -59,7 +59,7 @@ def answer_of(path, source):
 
 
 def _end_workers(names):
-    """End the workers of DataLoaders. Without the script's module, PyTorch would wait 5 s for each."""
+    """End the worker processes of DataLoaders. If the garbage collector ends them, PyTorch waits 5 s for each."""
     for value in names.values():
         iterator = getattr(value, "_iterator", None) if type(value).__name__ == "DataLoader" else None
         if hasattr(iterator, "_shutdown_workers"):
@@ -81,7 +81,7 @@ class _Shortened(ast.NodeTransformer):
 
 
 class Stopwatch:
-    """Replaces the stopwatch of the recorded scripts, which needs many steps."""
+    """Does nothing. It replaces the stopwatch of the recorded scripts, which needs many steps."""
 
     def __init__(self, synchronize=None):
         pass
@@ -96,17 +96,17 @@ class Stopwatch:
         pass
 
 
-def _compare(wanted, answer):
-    """Return "ran" if the cured script has the wanted answer, else what is wrong."""
+def _compare(expected, answer):
+    """Return "ran" if the cured script has the expected answer or needs a GPU, else what is wrong."""
     if NEEDS_GPU in str(answer):
         return "ran"
-    if isinstance(wanted, str) or isinstance(answer, str):
-        return answer if isinstance(answer, str) else "the script itself fails: " + str(wanted)
-    return "ran" if abs(wanted - answer) <= 1e-3 * max(1.0, abs(wanted)) else f"answers {answer}, not {wanted}"
+    if isinstance(expected, str) or isinstance(answer, str):
+        return answer if isinstance(answer, str) else "the script itself fails: " + str(expected)
+    return "ran" if abs(expected - answer) <= 1e-3 * max(1.0, abs(expected)) else f"answers {answer}, not {expected}"
 
 
 def scripts_with_captures(framework, folder):
-    """Yield scripts and their captures: those of this process's framework, and recorded ones of a GPU."""
+    """Yield the scripts of a framework with their captures: those in `folder`, and those recorded on a GPU."""
     for script in sorted((SCRIPTS / framework).glob("*.py")):
         if not script.stem.endswith("_healthy"):
             yield script, Capture.load(folder / f"{script.stem}.capture")

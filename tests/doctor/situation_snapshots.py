@@ -79,7 +79,7 @@ def _update(*, write: bool) -> None:
 
 
 def _machine() -> str:
-    """Return which snapshots apply to this machine."""
+    """Return the key of the snapshots that apply to this machine: "cpu" or "gpu"."""
     code = "import tensorflow as tf; print(bool(tf.config.list_physical_devices('GPU')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return "gpu" if "True" in done.stdout else "cpu"

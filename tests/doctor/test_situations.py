@@ -1,4 +1,4 @@
-"""Frequent situations, one script in situations/ each: the diagnosis equals a reviewed snapshot.
+"""The diagnoses of the scripts in situations/, compared with reviewed snapshots.
 
 The tests compare whether the doctor found a loop, the rules in order, and the text of the main line. They compare no
 times. Each snapshot gives its reason (`why`). It may list rules that depend on the machine (`optional`) and two names

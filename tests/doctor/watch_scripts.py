@@ -25,7 +25,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 NEVER = 1e9  # seconds; the doctor profiles each script to its end, also on a slow machine
 UNTIMED = {"seconds": NEVER, "wait_seconds": NEVER, "sample_seconds": NEVER}
 ENVIRONMENT = dict(os.environ)
-step_monitor.SECONDS = 0.01  # samples five times as often as usual, so that scripts with pauses can be short
+step_monitor.SECONDS = 0.01  # five times as many samples as usual, so that scripts with pauses can be short
 
 
 def save_capture(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
@@ -77,7 +77,7 @@ def run_for_answer(script: Path) -> dict:
 
 
 def count_compilations() -> Callable[[Path], dict]:
-    """Return a runner for JAX that clears its caches before a run and also counts the compilations."""
+    """Return a runner for JAX that clears the caches of JAX before a run and counts the compilations."""
     import jax
     from jax import monitoring
 
@@ -95,7 +95,7 @@ def count_compilations() -> Callable[[Path], dict]:
 
 
 def without_time_limits() -> Callable[[Path], dict]:
-    """Lift the time limits of the TensorFlow hooks, which a slow machine would reach; return the usual runner."""
+    """Raise the time limits of the TensorFlow hooks, which a slow machine would reach; return the usual runner."""
     from forebay.doctor.capture.hooks import op_counter
     from forebay.doctor.capture.hooks.tensorflow import input_waits
 

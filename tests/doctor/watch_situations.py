@@ -65,9 +65,10 @@ def with_a_second_device() -> None:
 
 
 def with_a_slow_link() -> None:
-    """Make the estimated copies as many times slower as the host is slower than a GPU.
+    """Make the estimated copies inside graphs eight times slower.
 
-    Otherwise the share of a copy inside a graph depends on the speed of the host, which computes the rest of the step.
+    On a machine without a GPU, the host computes the rest of the step more slowly than a GPU. Without this factor, the
+    copies would have a smaller share of the step than on a GPU.
     """
     placement.PAGEABLE_BYTES_PER_SECOND /= 8
 
