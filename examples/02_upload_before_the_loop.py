@@ -1,6 +1,6 @@
 """TensorFlow: convert a constant array once before the loop.
 
-`upload_once` should be as fast, although it is called in every step.
+`upload_once` should be as fast, although the loop calls it in every step.
 """
 
 import sys

@@ -32,7 +32,7 @@ def forebay(data: np.ndarray, labels: np.ndarray) -> Variant:
 
 
 def total_error(batches: Iterable[tuple[tf.Tensor, tf.Tensor]]) -> float:
-    """Return the squared error of a linear model. It is so small that the input takes most of the time."""
+    """Return the squared error of a linear model. The model is so small that the input takes most of the time."""
     error, weights = tf.zeros(()), tf.zeros((FEATURES, 1))
     for data, labels in batches:
         error += squared_error(data, labels, weights)

@@ -47,7 +47,7 @@ def main() -> None:
     images = np.resize(rng.random((256, *SHAPE), dtype=np.float32), (ROWS, *SHAPE))
     data = images, rng.integers(0, 10, ROWS, dtype=np.int32)
     steps, nbytes = ROWS // BATCH, images[:BATCH].nbytes
-    advice = "plain: on a GPU, it fails if one tensor of all images does not fit. forebay uploads batch after batch."
+    advice = "plain fails on a GPU if one tensor of all images does not fit. forebay uploads batch after batch."
     # compare() times the rounds of both variants. Their losses differ, because the first weights are random.
     compare(plain(*data), forebay(*data), steps=steps, nbytes=nbytes, look_at=advice, random_answers=True)
 

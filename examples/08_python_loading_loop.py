@@ -1,4 +1,4 @@
-"""TensorFlow: load rows one by one in Python, stack them, convert them, then compute. None of this overlaps."""
+"""TensorFlow: load rows one by one in Python, stack them, convert them, then compute. These actions do not overlap."""
 
 import sys
 import time

@@ -44,8 +44,8 @@ def mean_root_on_host(value: tf.Tensor | np.ndarray) -> float:
 
 def main() -> None:
     advice = (
-        "both times per step. Both variants copy every product to the CPU. forebay makes the next products meanwhile, "
-        "which does not pay if the CPU takes most of the step. Better: compute the root on the GPU too."
+        "both times per step. Both variants copy every product to the CPU. forebay makes the next products at the same "
+        "time. This gains nothing if the CPU takes most of the step. It is better to compute the root on the GPU too."
     )
     # compare() times the rounds of both variants, and checks that their answers are equal.
     compare(plain(), forebay(), steps=STEPS, nbytes=SIDE * SIDE * 4, look_at=advice)

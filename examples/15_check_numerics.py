@@ -1,6 +1,6 @@
 """TensorFlow: check a large product for NaN and Inf on the CPU.
 
-The whole product crosses the link, only to compute one bit.
+The whole product crosses the link, although the answer is one bit.
 """
 
 import sys

@@ -35,11 +35,11 @@ def main() -> None:
     print(f"first column: mean {float(mean[0]):.3f} (expected 3), deviation {float(deviation[0]):.3f} (expected 2)")
     seconds = time.perf_counter() - start  # float() has waited for the GPU
     if xp is np:
-        print("CuPy found no GPU, so NumPy computed the sums. On a GPU, this script prints how many GB/s crossed")
-        print("the link. Compare them with the speed that `forebay probe` measures for your link.")
+        print("CuPy found no GPU, so NumPy computed the sums. On a GPU, this script prints how many GB/s crossed the")
+        print("link to the GPU. Compare this number with the speed of your link, which `forebay probe` measures.")
     else:
         print(plan)
-        print(f"{rows.nbytes / seconds / 1e9:.1f} GB/s. Compare it with the link's speed: run `forebay probe`.")
+        print(f"{rows.nbytes / seconds / 1e9:.1f} GB/s. `forebay probe` measures the speed of your link. Compare them.")
 
 
 if __name__ == "__main__":

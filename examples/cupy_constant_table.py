@@ -1,4 +1,4 @@
-"""CuPy: use a constant NumPy table in every step. `cupy.asarray` uploads it each time, `upload_once` once."""
+"""CuPy: use a constant table in every step. `cupy.asarray` uploads it in each step, `upload_once` only once."""
 
 import sys
 import time
@@ -33,8 +33,8 @@ def main() -> None:
         cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # CuPy is not installed, or there is no driver
         print(f"CuPy found no GPU ({type(error).__name__}), so there is nothing to measure here.")
-        print("On a GPU, compare the two times per step. The first one includes an upload of the table:")
-        print(f"at 25 GB/s, {table.nbytes / 25e9 * 1e3:.3f} ms. The second one does not.")
+        print("On a GPU, compare the two times per step. The time of cupy.asarray includes an upload of the table:")
+        print(f"{table.nbytes / 25e9 * 1e3:.3f} ms at 25 GB/s. The time of upload_once includes no upload.")
         return
     synchronize = cupy.cuda.Device().synchronize
     plain = measure("cupy.asarray", cupy.asarray, table, synchronize)

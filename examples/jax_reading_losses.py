@@ -33,7 +33,7 @@ def wait_for_every_loss() -> list[float]:
 
 
 def read_losses_later() -> list[float]:
-    """Give every loss to a Readback. It returns the losses in order, as soon as they are there."""
+    """Give every loss to a Readback. It returns the losses in order when they are on the host."""
     weights, losses = jnp.zeros((64, 1)), []
     with PIPELINE.repeat(EPOCHS).feed("jax") as feed, fb.Readback() as readback:
         for batch in feed:
@@ -50,7 +50,7 @@ def main() -> None:
         start = time.perf_counter()
         results.append(variant())
         print(f"{variant.__name__}: {len(results[-1])} losses, last {results[-1][-1]:.4f}")
-        print(f"  {time.perf_counter() - start:.2f} s" if HAS_GPU else "  JAX found no GPU; on one, compare both times")
+        print(f"  {time.perf_counter() - start:.2f} s" if HAS_GPU else "  No GPU found. On a GPU, compare the times.")
     print(f"Look at the losses: both lists are {'equal' if np.allclose(*results) else 'DIFFERENT'}.")
     print("float() stops the loop until the step is done. The second variant lets the device queue the next steps.")
 

@@ -1,4 +1,4 @@
-"""JAX: train with NumPy batches of your own, then with a feed. The training step is the same."""
+"""JAX: train with batches that NumPy makes, then with a feed. The training step is the same."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ def train_step(weights: Any, batch: Any) -> tuple[Any, Any]:
 
 
 class PlainBatches:
-    """Shuffled batches as people often write them: NumPy gathers the rows, `device_put` copies them."""
+    """Shuffled batches in usual code: NumPy gathers the rows, `device_put` copies them to the device."""
 
     def __init__(self, rows: dict[str, Any]) -> None:
         self.rows, self.random = rows, np.random.default_rng(0)
@@ -52,7 +52,7 @@ def main() -> None:
     if jax.devices()[0].platform == "gpu":
         print("Compare the seconds of the last epochs: the difference is time that the GPU waited for rows.")
     else:
-        print("JAX found no GPU, so these times say nothing about one. On a GPU, compare the last epochs.")
+        print("JAX found no GPU, so these times say nothing about a GPU. On a GPU, compare the last epochs.")
 
 
 if __name__ == "__main__":

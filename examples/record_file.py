@@ -12,7 +12,7 @@ from forebay.core.spec import format_nbytes
 __all__ = ["SCHEMA_VERSION", "read", "latest", "append", "report", "times_as_fast", "failure"]
 
 SCHEMA_VERSION = 1
-_NO_GPU = "TensorFlow found no GPU. Nothing is copied to a GPU or back, so these times say little about one."
+_NO_GPU = "TensorFlow found no GPU. Nothing is copied to a GPU or back, so these times say little about a GPU."
 
 
 def read(path: Path) -> list[dict[str, Any]]:

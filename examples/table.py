@@ -20,7 +20,7 @@ __all__ = ["fill", "render"]
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "questions.md"
 RESULTS = ROOT / "benchmarks" / "results"
-UNEVEN = 2  # a table lists the rounds of a variant if one took more than this many times the median
+UNEVEN = 2  # a table lists the rounds of a variant if a round took more than this many times the median
 MARKED_PART = re.compile(r"(<!-- examples -->\n).*?(<!-- /examples -->)", re.DOTALL)
 NO_MEASUREMENTS = (
     "There are no measurements yet. Run `for script in examples/[0-9]*.py; do python $script --json "
@@ -78,7 +78,7 @@ def _heading(records: list[dict[str, Any]]) -> str:
         f"**{records[0]['device']}** ({machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, "
         f"{version_list}). "
         f"Medians of {' or '.join(map(str, rounds))} rounds (shortest to longest). "
-        "The last column is the time of one round before them, with its set-up: plain / with Forebay."
+        "The last column is the time of one earlier round, which includes the set-up: plain / with Forebay."
     )
 
 

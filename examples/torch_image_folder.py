@@ -49,7 +49,7 @@ def main() -> None:
                 right = (scores.argmax(1) == batch["label"]).float().mean()
                 print(f"epoch {epoch + 1} of {EPOCHS}: loss {loss.item():.3f}, {right:.0%} of the last batch right")
             print(feed.explain())
-    print("Look at the lines about the images and the maps: which library decodes, and where each map runs.")
+    print("Look at the lines about images and maps. They say which library decodes images, and where each map runs.")
     if DEVICE == "cpu":
         print("PyTorch found no GPU. On a GPU, the maps run there, and uint8 pixels cross the link instead of float32.")
 

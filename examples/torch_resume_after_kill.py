@@ -15,7 +15,7 @@ ROWS, BATCH_ROWS, KILL_AFTER = 1_000, 50, 7  # the first process dies after its 
 
 
 def train(folder: Path, *, kill: bool) -> None:
-    """Train one epoch from the last checkpoint. Write the number of every row that was used."""
+    """Train one epoch from the last checkpoint. Write the number of every used row to a file."""
     pipeline = fb.from_arrays(np.arange(ROWS)).shuffle(seed=0).batch(BATCH_ROWS)
     weight, checkpoint = torch.zeros(1), folder / "checkpoint.pt"
     with pipeline.feed("torch", device="cpu") as feed, (folder / "rows.txt").open("a") as log:

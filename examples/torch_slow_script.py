@@ -16,7 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class SlowRows(Dataset[Any]):
-    """Rows that take half a millisecond each, like small images that must be decoded."""
+    """Rows that take half a millisecond each to load, like small images that a loader decodes."""
 
     def __len__(self) -> int:
         return ROWS

@@ -17,7 +17,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def train(name: str, batches: Iterable[Any]) -> None:
-    """Train a new model. The loop is the same for both."""
+    """Train a new model. The loop is the same for the DataLoader and the feed."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(32 * 32 * 3, 10)).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
@@ -48,7 +48,7 @@ def main() -> None:
     if DEVICE == "cuda":
         print(f"Compare the seconds of the last epochs. In total, the loop waited {waited:.3f} s for the feed.")
     else:
-        print("PyTorch found no GPU: the model uses the cores of the loaders, so these times say nothing about a GPU.")
+        print("PyTorch found no GPU: model and loaders share the cores, so these times say nothing about a GPU.")
         print("On a GPU, compare the seconds of the last epochs: the difference is time that the GPU waited for rows.")
 
 
