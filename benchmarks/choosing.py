@@ -1,8 +1,9 @@
-"""Compares feeds of chosen rows with a plain shuffle: `python benchmarks/choosing.py`.
+"""Compare feeds of chosen rows with a plain shuffle: `python benchmarks/choosing.py`.
 
 The script runs all cases in turn, in five rounds. It compares the rows per second of each case with those of the plain
-shuffle in the same round, and prints the median of the five ratios. It does the same for the rows per second of CPU
-time, whose ratio is more reliable on a busy machine.
+shuffle in the same round, and prints the median of the five ratios. It also prints the median ratio of the rows per
+second of CPU time, which is more reliable on a busy machine.
+
 `python benchmarks/choosing.py --first` instead measures the time until a feed of 10^8 rows gives its first batch.
 """
 

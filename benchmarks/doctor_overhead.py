@@ -1,15 +1,15 @@
-"""Measure how much the doctor slows a training loop, compared with its own estimate.
+"""Measure how much the doctor slows a training loop, and compare this with its own estimate.
 
     python benchmarks/doctor_overhead.py [--only torch] [--run-seconds 3.6] [--clock thread] [--json FILE]
 
 Every installed framework runs in its own process; CuPy needs a GPU. Some loops start many tiny operations, others take
 a few milliseconds per step. On the CPU, a loop uses one thread, unless the environment sets another number.
 
-The cost of a profiled step comes from short turns, alternately with all hooks and without hooks. The slowest 5 % of the
-steps of a turn do not count. The fastest turns of both kinds are compared, because other load can only slow a turn.
+The cost of a profiled step comes from short turns. Turns with all hooks and turns without hooks alternate. The slowest
+5 % of the steps of a turn do not count. The fastest turns of both kinds count, because other load can only slow a turn.
 
-The cost of a run comes from a whole run with the doctor, minus a run without the doctor, of which one half is measured
-before and one half after. The doctor removes its hooks after enough steps, so a longer run loses no more time.
+The cost of a run is the time of a whole run with the doctor, minus that of a run without it (one half of this run comes
+before, one half after). The doctor removes its hooks after enough steps, so a longer run loses no more time.
 
 The columns: `us per op` without hooks; `cost`, the microseconds per operation that hooks add; `profiled`, by how much a
 profiled step is longer; `estimate`, the same as the doctor reports it; `minute`, the cost of a run as a share of 60 s.

@@ -2,10 +2,10 @@
 
     python benchmarks/npz_inflate.py [--files 24] [--turns 5] [--json FILE]
 
-The ceiling is one thread per core that decompresses one file after the other with isal and discards the bytes. The feed
-opens, decompresses, checks, gathers and hands off the rows. It decompresses all rows again in each epoch, because its
-memory budget is a quarter of the data. The files are in the page cache. The contenders run in turn. Ratios are speeds
-divided by the ceiling of the same turn: median (smallest to largest).
+The ceiling is the speed of one thread per core. Each thread decompresses one file after the other with isal, and
+discards the bytes. The feed opens, decompresses, checks, gathers and hands off the rows. It decompresses all rows again
+in each epoch, because its memory budget is a quarter of the data. The files are in the page cache. The contenders run
+in turn. Ratios are speeds divided by the ceiling of the same turn: median (smallest to largest).
 """
 
 import argparse

@@ -71,7 +71,8 @@ def measure(work: argparse.Namespace, ranks: int) -> int:
     rows = read_all()  # all ranks have read their rows
     continue_all()
     after = read_all()
-    for process in processes:  # each waits for the end of its input, so that all are alive while one measures
+    # Each rank waits for the end of its input, so that all ranks are alive while one of them measures.
+    for process in processes:
         process.communicate()
     print(f"  {ranks} ranks read {sum(rows)} rows")
     return sum(after) - sum(before)

@@ -53,7 +53,7 @@ OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)  # rows per object
 BUCKET = f"bucket-{os.getpid()}"
 SECRETS = {"key": "S3RVER", "secret": "S3RVER"}
 RATE_LIMITED_NBYTES = 256 << 10  # bytes per send if the rate is limited
-MIN_SLEEP_SECONDS = 0.002  # shorter delays are not slept; they accumulate until the next sleep
+MIN_SLEEP_SECONDS = 0.002  # a thread does not sleep for shorter delays; they add up until the next sleep
 
 
 def main() -> None:
@@ -230,7 +230,7 @@ def report(samples: dict[str, list[tuple[float, float]]], path: str | None) -> N
 
 
 class RateLimit:
-    """Limits all connections together to `rate` MB/s, or does nothing without a rate."""
+    """Limits all connections together to `rate` MB/s. Without a rate, it limits nothing."""
 
     def __init__(self, rate: float | None) -> None:
         self._seconds_per_byte = 1e-6 / rate if rate else 0.0

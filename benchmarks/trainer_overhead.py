@@ -2,9 +2,9 @@
 
     python benchmarks/trainer_overhead.py [--trainer lightning --trainer keras] [--rounds 5] [--steps 200]
 
-The baseline is the same trainer with a loader that repeats one batch on the GPU. It loads nothing. Both alternate. Each
-trainer runs in a process of its own, because PyTorch and TensorFlow conflict. Trainers that are not installed are left
-out.
+The baseline is the same trainer with a loader that repeats one batch on the GPU. This loader loads nothing. Runs with
+the different loaders alternate. Each trainer runs in a process of its own, because PyTorch and TensorFlow conflict. The
+script leaves out trainers that are not installed.
 """
 
 import argparse
@@ -60,7 +60,10 @@ def run(name: str, work: argparse.Namespace) -> None:
 
 
 def measure(run: Callable[[Any], list[float]], loaders: dict[str, Any], rounds: int) -> dict[str, list[float]]:
-    """Return the median seconds per step of each loader in each round, after one round of warm-up."""
+    """Return the mean seconds per step of each loader and round, without the first quarter of the steps.
+
+    A first round is the warm-up and does not count.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in loaders}
     for number in range(rounds + 1):
         for name, loader in loaders.items():

@@ -44,7 +44,7 @@ def main() -> None:
         rows = [int(line) for line in (folder / "rows.txt").read_text().split()]
     print(f"Both processes together used {len(rows)} rows, {len(set(rows))} of them different.")
     print(f"Look at both numbers: the array has {ROWS} rows, so no row was lost or used twice.")
-    print("This script uses no GPU. With one, both numbers are the same: a state is a position in the order of rows.")
+    print("This script uses no GPU. With a GPU, both numbers are the same: a state is a position in the order of rows.")
     assert sorted(rows) == list(range(ROWS))
 
 
