@@ -1,8 +1,10 @@
-"""Prefetching by several sources: each receives the row numbers of its gathers, and none waits forever."""
+"""Shared prefetching: each source receives the row numbers of its gathers, and none waits forever."""
 
 import threading
+import time
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ from forebay.sources.shared_prefetch import SharedPrefetch
 
 
 class Prefetching(AbstractSource):
-    """A source that records the groups to prefetch and the gathered groups. A thread reads the former."""
+    """A source that records the gathered groups and the groups to prefetch. A thread reads the groups to prefetch."""
 
     can_prefetch = True
 
@@ -44,6 +46,14 @@ class Prefetching(AbstractSource):
 
     def close(self):
         self.is_closed = True
+
+
+class Pausing(Prefetching):
+    """Keeps the iterator after the last group that it reads."""
+
+    def prefetch(self, upcoming):
+        self.upcoming = upcoming
+        return super().prefetch(upcoming)
 
 
 class Unprefetched(Prefetching):
@@ -90,7 +100,7 @@ def test_zipped_parts_prefetch_the_same_rows(groups):
 def test_a_part_does_not_read_far_beyond_the_others(monkeypatch):
     monkeypatch.setattr(shared_prefetch, "MAX_WAITING_ROWS", 100)
     taken = []
-    first, second = Prefetching(1000, limit=3), Prefetching(1000)
+    first, second = Pausing(1000, limit=3), Prefetching(1000)
     groups = (taken.append(start) or slice(start, start + 10) for start in range(0, 2000, 10))
     prefetch = JoinedSource([first, second]).prefetch(groups)
     first.thread.join()
@@ -100,6 +110,58 @@ def test_a_part_does_not_read_far_beyond_the_others(monkeypatch):
     prefetch.close()
     second.thread.join()
     assert second.planned == []
+
+
+def test_a_part_that_needs_no_more_rows_does_not_stop_the_others(monkeypatch):
+    monkeypatch.setattr(shared_prefetch, "MAX_WAITING_ROWS", 100)
+    parts = [Prefetching(10, limit=2) for _ in range(3)]
+    inner = ZippedSource(parts[:2], Structure(tuple, (0, 1), (Structure(None), Structure(None))))
+    long = Prefetching(10)
+    structure = Structure(tuple, (0, 1, 2, 3), (Structure(None),) * 4)
+    prefetch = ZippedSource([inner, parts[2], long], structure).prefetch(slice(0, 10) for _ in range(50))
+    long.thread.join(20)
+    prefetch.close()
+    assert [len(part.planned) for part in (*parts, long)] == [2, 2, 2, 50]
+
+
+def test_an_error_in_a_part_closes_the_prefetches_of_the_parts_before_it():
+    class Failing(Prefetching):
+        def prefetch(self, upcoming):
+            raise OSError("no thread")
+
+    first = Prefetching(10)
+    with pytest.raises(OSError, match="no thread"):
+        JoinedSource([first, Failing(10)]).prefetch(iter([]))
+    assert first.is_closed
+
+
+def test_an_error_in_split_ends_all_parts():
+    class Forgiving(Prefetching):
+        def _read(self, upcoming):
+            try:
+                super()._read(upcoming)
+            except ValueError:
+                self.planned.append("failed")
+
+    def groups():
+        yield slice(0, 2)
+        time.sleep(0.1)  # the other part waits now
+        yield slice(2, 4)
+
+    def split(rows):
+        yield 0, rows
+        if rows.start:
+            raise ValueError("no such row")
+        yield 1, rows
+
+    parts = [Forgiving(10), Forgiving(10)]
+    prefetch = SharedPrefetch(groups(), parts, split)
+    for part in parts:
+        part.thread.join(20)
+    is_waiting = [part.thread.is_alive() for part in parts]
+    prefetch.close()
+    assert is_waiting == [False, False]
+    assert sorted((part.planned for part in parts), key=len) == [[[0, 1]], [[0, 1], "failed"]]
 
 
 def test_closing_ends_parts_that_wait_for_a_slow_iterator():

@@ -219,8 +219,9 @@ class AbstractSource(PipelineInput):
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
         """Start to read the rows of upcoming groups in the background.
 
-        Each item of `upcoming` has the row numbers of one group. Return an object whose `close()` stops the reads, or
-        None if the source does not prefetch.
+        Each item of `upcoming` has the row numbers of one group. Release the iterator when no more rows will be read,
+        because other sources may share its groups. Return an object whose `close()` stops the reads, or None if the
+        source does not prefetch.
         """
         return None
 

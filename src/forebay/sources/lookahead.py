@@ -3,8 +3,8 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from forebay.core.rows import Rows
 from forebay.errors import SourceError
@@ -35,13 +35,15 @@ class LookAhead:
     in its budget. Each subclass works in one of two ways:
 
     - Background threads prepare groups. `_start_threads` starts these threads. They run `_prepare_groups`, and wait in
-      `_admit` until the next group fits in the budget.
+      `_admit` until the next group fits in the budget. The last thread that ends drops the iterator `_upcoming`.
     - The threads that gather rows also prepare groups, so no background thread is needed. They call `_wait_for` and
       `_release`, which call `_advance`. `_advance` starts to prepare the groups that fit in the budget, for example by
       submitting reads. It never waits.
 
     The lock of the condition `changed` protects the state. A thread that changes the state notifies the condition.
     """
+
+    _upcoming: Iterator[Any]  # from which the subclass takes groups, or what it prepares for them
 
     def __init__(self, changed: threading.Condition | None = None) -> None:
         self.changed = changed or threading.Condition()
@@ -79,7 +81,10 @@ class LookAhead:
             _log.debug("%s stopped", type(self).__name__, exc_info=True)
         with self.changed:
             self._running_threads -= 1
+            is_last = self._running_threads == 0
             self.changed.notify_all()
+        if is_last:
+            self._upcoming = iter(())
 
     def _prepare_groups(self) -> None:
         """Prepare groups until no group is left or the look-ahead is closed."""

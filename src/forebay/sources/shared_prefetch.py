@@ -37,12 +37,12 @@ class SharedPrefetch:
         self._is_reading = False  # whether a thread is taking the next group from `upcoming`
         self._is_over = False  # whether `upcoming` is exhausted or `close()` was called
         self._prefetches: list[Closeable] = []
-        for number, part in enumerate(parts):
-            prefetch = part.prefetch(self._rows_of(number))
-            if prefetch is None:
-                self._drop_queue(number)
-            else:
-                self._prefetches.append(prefetch)
+        try:
+            for number, part in enumerate(parts):
+                self._start_part(number, part)
+        except BaseException:
+            self.close()
+            raise
 
     def __bool__(self) -> bool:
         """Return whether any part prefetches."""
@@ -56,15 +56,32 @@ class SharedPrefetch:
         for prefetch in self._prefetches:
             prefetch.close()
 
+    def _start_part(self, number: int, part: AbstractSource) -> None:
+        prefetch = part.prefetch(self._rows_of(number))
+        if prefetch is None:
+            self._drop_queue(number)
+        else:
+            self._prefetches.append(prefetch)
+
     def _drop_queue(self, part: int) -> None:
         with self._changed:
-            del self._queues[part], self._waiting_rows[part]
+            if self._queues.pop(part, None) is not None:
+                del self._waiting_rows[part]
+            if not self._queues:  # then the `SharedPrefetch` of an outer source may drop its queue of this source
+                self._upcoming = iter(())
             self._changed.notify_all()
 
     def _rows_of(self, part: int) -> Iterator[Rows]:
-        """Yield the rows of one part, group by group."""
-        while (rows := self._next_rows(part)) is not None:
-            yield rows
+        """Yield the rows of one part, group by group.
+
+        A prefetcher that needs no more rows drops this generator. Then drop the queue too: a queue that nobody reads
+        would become full, and the other prefetchers would wait for it.
+        """
+        try:
+            while (rows := self._next_rows(part)) is not None:
+                yield rows
+        finally:
+            self._drop_queue(part)
 
     def _next_rows(self, part: int) -> Rows | None:
         """Wait for the next rows of a part and return them. None means the end."""
@@ -88,15 +105,19 @@ class SharedPrefetch:
         return not self._is_reading and max(self._waiting_rows.values()) < MAX_WAITING_ROWS
 
     def _read_group(self) -> None:
-        """Take the next group from `upcoming`, and add its rows to the queues."""
-        group = None
+        """Take the next group from `upcoming`, and add its rows to the queues.
+
+        After an error, no part gets further rows.
+        """
+        reads = None
         try:
             group = next(self._upcoming, None)
+            reads = None if group is None else list(self._split(group))
         finally:
             with self._changed:
                 self._is_reading = False
-                self._is_over |= group is None
-                for part, rows in self._split(group) if group is not None else ():
+                self._is_over |= reads is None
+                for part, rows in reads or ():
                     if part in self._queues:
                         self._queues[part].append(rows)
                         self._waiting_rows[part] += row_count(rows)

@@ -48,14 +48,14 @@ class DecompressAhead(LookAhead):
         budget_nbytes: int,
     ) -> None:
         super().__init__()
-        self._upcoming, self._count_rows, self._use = upcoming, count_rows, use
+        self._count_rows, self._use = count_rows, use
         self._nbytes, self._budget_nbytes = nbytes, budget_nbytes
         self._groups: GroupItems[RowCounts] = GroupItems()  # admitted groups that are not gathered yet
         self._skipped: Counter[GroupKey] = Counter()
         self._pending_rows: dict[int, int] = {}  # file -> rows of admitted groups not gathered yet
         self._open_files: dict[int, ExitStack] = {}  # file -> context that keeps it open while it has pending rows
         self._next_file_lock = threading.Lock()
-        self._upcoming_files = self._files_to_decompress()
+        self._upcoming = self._files_to_decompress(upcoming)
         self._start_threads(min(Machine.detect().cores, len(nbytes)), "forebay-decompress")
 
     def release_group(self, rows: Rows) -> bool:
@@ -93,7 +93,7 @@ class DecompressAhead(LookAhead):
 
     def _next_file(self) -> int | None:
         with self._next_file_lock:
-            return next(self._upcoming_files, None)
+            return next(self._upcoming, None)
 
     def _keep_open(self, file: int) -> None:
         with self.changed:
@@ -101,13 +101,13 @@ class DecompressAhead(LookAhead):
                 self._open_files[file] = ExitStack()
                 self._open_files[file].enter_context(self._use(file))
 
-    def _files_to_decompress(self) -> Iterator[int]:
+    def _files_to_decompress(self, upcoming: Iterator[Rows]) -> Iterator[int]:
         """Yield the files in the order in which groups need them.
 
         Before each group, wait until its files fit in the budget. Stop when every file has pending rows, because all
         files then fit in the budget, and no file is left to decompress.
         """
-        for rows in self._upcoming:
+        for rows in upcoming:
             counts, new_files = self._count_rows(rows), list[int]()
             key = group_key(rows)
             fits, add = partial(self._fits, key, counts), partial(self._add_group, key, counts, new_files)
