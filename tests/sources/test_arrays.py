@@ -1,4 +1,4 @@
-"""Sources of in-memory arrays with every layout and dtype that NumPy supports."""
+"""Sources of in-memory arrays with many layouts and dtypes, and objects that are no arrays."""
 
 import sys
 
@@ -166,7 +166,7 @@ class PyDataset:
         return 2
 
     def __getitem__(self, index):
-        raise AssertionError("was read")
+        raise AssertionError("the object was read")
 
 
 class Loader:
@@ -176,7 +176,7 @@ class Loader:
         return 2
 
     def __iter__(self):
-        raise AssertionError("was read")
+        raise AssertionError("the object was read")
 
 
 class Batches(PyDataset):
@@ -195,14 +195,14 @@ NO_ARRAYS = {
 
 
 @pytest.mark.parametrize("case", NO_ARRAYS)
-def test_what_is_no_array_is_refused_without_a_read(case):
+def test_objects_that_are_no_arrays_are_refused_without_a_read(case):
     make, words = NO_ARRAYS[case]
     with pytest.raises(SpecError, match=words):
         fb.from_arrays(make())
 
 
 class WithInterface:
-    """Has its memory as an attribute of the object, not of the class."""
+    """Has the array interface as an attribute of the object, not of the class."""
 
     def __init__(self):
         self.__array_interface__ = ROWS.__array_interface__

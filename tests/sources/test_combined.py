@@ -1,4 +1,4 @@
-"""Sources of several sources: the rows of their parts, without a copy, and the members of their parts."""
+"""Combined sources: the rows of their parts, the extents, and the members of their parts."""
 
 import numpy as np
 import pytest
@@ -181,7 +181,7 @@ def test_the_memory_extents_of_zipped_arrays_end_with_the_shortest():
     assert located_values(source, 1, 19) == 19.0
 
 
-def test_one_part_without_extents_leaves_none(tmp_path):
+def test_a_combined_source_has_no_extents_if_one_part_has_none(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(4.0))
     items, array, file = ItemSource(list(np.arange(3.0))), ArraySource(np.arange(3.0)), open_files(tmp_path / "x.npy")
     for source in (JoinedSource([array, items]), ZippedSource([array, items], pair_of(array, items))):
@@ -201,7 +201,7 @@ def test_file_extents_have_the_rows_of_the_joined_source(tmp_path):
 
 
 class Recorded(AbstractSource):
-    """A source of ten rows that records what is called."""
+    """A source of ten rows that records the calls of its methods."""
 
     def __init__(self, **members):
         self.specs, self.structure = (ArraySpec((), "f4"),), Structure(None)
@@ -234,7 +234,7 @@ class Recorded(AbstractSource):
 
 
 @pytest.mark.parametrize("combine", [JoinedSource, lambda parts: ZippedSource(parts, pair_of(*parts))])
-def test_the_members_of_the_parts_are_passed_on(combine):
+def test_a_combined_source_combines_the_members_of_its_parts(combine):
     parts = [
         Recorded(immutable=True, version="a", shuffle_blocks=ShuffleBlocks(64, held=9), chunk_policy=ChunkPolicy(64)),
         Recorded(immutable=False, version="b", shuffle_blocks=ShuffleBlocks(32, held=4), row_by_row=True),

@@ -14,16 +14,16 @@ def raw_bytes(row):
     return np.full(4, row, "f4").tobytes()
 
 
-def doubled(row):
+def double(row):
     return row * 2
 
 
 def cached_rows(files, folder, **options):
-    with fb.from_files(files, **options).map(doubled).cache(folder).batch(2).feed("numpy") as feed:
+    with fb.from_files(files, **options).map(double).cache(folder).batch(2).feed("numpy") as feed:
         return np.concatenate([*feed]).tolist()
 
 
-def test_cache_on_disk_refuses_objects_without_a_version(tmp_path):
+def test_a_row_cache_on_disk_refuses_objects_without_a_version(tmp_path):
     with (
         ScriptedServer({"/a.bin": raw_bytes(1)}) as server,
         pytest.raises(PipelineError, match="the version of these objects is not known"),
@@ -31,14 +31,14 @@ def test_cache_on_disk_refuses_objects_without_a_version(tmp_path):
         cached_rows(server.url + "/a.bin", tmp_path, spec=fb.ArraySpec((), "f4"))
 
 
-def test_cache_on_disk_has_no_old_rows_of_an_object_with_a_new_version(tmp_path):
+def test_a_row_cache_on_disk_has_no_old_rows_of_an_object_with_a_new_version(tmp_path):
     with ScriptedServer({"/a.bin": raw_bytes(1)}, {"ETag": '"v1"'}) as server:
         assert cached_rows(server.url + "/a.bin", tmp_path, spec=fb.ArraySpec((), "f4")) == [2] * 4
         server.objects["/a.bin"], server.headers = raw_bytes(3), {"ETag": '"v2"'}
         assert cached_rows(server.url + "/a.bin", tmp_path, spec=fb.ArraySpec((), "f4")) == [6] * 4
 
 
-def test_cache_on_disk_and_index_follow_the_versions_of_downloaded_objects(tmp_path):
+def test_a_row_cache_and_an_index_on_disk_follow_the_versions_of_downloaded_objects(tmp_path):
     with ScriptedServer({"/a.csv": OLD}, {"ETag": '"v1"'}) as server:
         files, options = server.url + "/a.csv", {"cache": tmp_path / "copies"}
         assert cached_rows(files, tmp_path / "rows", **options) == [[2, 4], [6, 8]]
@@ -48,7 +48,7 @@ def test_cache_on_disk_and_index_follow_the_versions_of_downloaded_objects(tmp_p
         assert len(fb.from_files(files, **options).index(tmp_path / "index").filter(lambda row: row[1] < 5)) == 1
 
 
-def test_cache_on_disk_refuses_downloaded_objects_without_a_version(tmp_path):
+def test_a_row_cache_on_disk_refuses_downloaded_objects_without_a_version(tmp_path):
     with ScriptedServer({"/a.csv": OLD}) as server, pytest.raises(PipelineError, match="the version of these objects"):
         cached_rows(server.url + "/a.csv", tmp_path / "rows", cache=tmp_path / "copies")
 

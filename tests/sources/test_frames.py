@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow become sources: columns by dtype, without a copy where possible."""
+"""Frames of pandas, polars and Arrow become sources, without a copy where possible."""
 
 import datetime as dt
 import subprocess
@@ -146,7 +146,7 @@ def test_datetimes_become_ticks_without_a_copy():
     assert (source.arrays[0].tolist(), source.held_nbytes) == ([5, 6], 0)
 
 
-def test_missing_times_have_no_ticks():
+def test_missing_times_are_refused_as_ticks():
     frame = pd.DataFrame({"t": np.array(["2020-01-01", "NaT"], "M8[s]")})
     assert np.isnat(read(frame)["t"]).tolist() == [False, True]
     with pytest.raises(SpecError, match=r"column 't' has 1 missing times \(NaT\).*Fill them with"):
@@ -176,7 +176,7 @@ def test_nullable_columns_without_nulls_are_accepted():
     assert FrameSource(pd.DataFrame({"i": pd.array([1, 2], "int64[pyarrow]")})).arrays[0].tolist() == [1, 2]
 
 
-def test_nan_is_a_number():
+def test_nan_is_kept_as_a_value():
     for make in LIBRARIES.values():
         assert np.isnan(read(make({"a": np.array([1.0, np.nan])}))["a"]).tolist() == [False, True]
 
@@ -224,7 +224,7 @@ def test_null_values_are_refused_with_the_name_of_the_column(frame):
         (pa.table({"bad": pa.array([1], pa.decimal128(10, 2))}), "cast"),
     ],
 )
-def test_other_types_are_refused_with_a_way_out(frame, advice):
+def test_unsupported_types_are_refused_with_a_remedy(frame, advice):
     with pytest.raises(SpecError, match=f"column 'bad' has the type .*{advice}"):
         FrameSource(frame)
 
@@ -251,7 +251,7 @@ def test_stacked_columns_equal_a_numpy_stack(rows, order, count, dtype):
     np.testing.assert_array_equal(found, data[:, order[:count]])
 
 
-def test_columns_that_lie_side_by_side_are_stacked_without_a_copy():
+def test_adjacent_columns_are_stacked_without_a_copy():
     data = np.random.default_rng(0).random((20, 4)).astype("float32")
     frame = pd.DataFrame(data, copy=False, columns=list("abcd"))
     source = FrameSource(frame, columns={"x": ["b", "c"]})
@@ -305,7 +305,7 @@ def test_ambiguous_and_empty_frames_are_refused():
             FrameSource(frame)
 
 
-def test_other_columns_may_have_any_name_or_type():
+def test_columns_that_are_not_selected_may_have_any_name_or_type():
     frame = pd.DataFrame([[1, 2, 3.0, "text"]], columns=["a", "a", "b", "c"])
     assert read(frame, columns=["b"])["b"].tolist() == [3.0]
     assert list(read(pd.DataFrame([[1, 2]]))) == ["0", "1"]

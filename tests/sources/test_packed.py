@@ -1,4 +1,4 @@
-"""`PackedSource` is a source like any other, and checks the texts that it reads."""
+"""`PackedSource` follows the rules of every source, and validates the texts that it reads."""
 
 from itertools import pairwise
 
@@ -73,7 +73,7 @@ def test_targets_that_are_not_contiguous_are_filled():
         ([{"x": np.arange(3), "y": np.arange(3)}, {"x": np.arange(2), "y": np.arange(3)}], {}, "in 'y'"),
     ],
 )
-def test_texts_that_differ_from_what_was_counted_are_refused(texts, options, message):
+def test_texts_that_differ_from_the_counted_lengths_or_the_specs_are_refused(texts, options, message):
     with pytest.raises(SourceError, match=message):
         list(fb.from_source(texts).pack(5, **options).batch(4).feed("numpy"))
 

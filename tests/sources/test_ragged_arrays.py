@@ -35,7 +35,7 @@ def test_combined_sources_know_the_lengths_of_their_parts():
     assert fb.concat(*items).source.row_lengths(0) is None
 
 
-def test_other_fields_choose_rows():
+def test_a_filter_of_another_field_selects_ragged_rows():
     rows = fb.from_arrays({"text": TEXTS, "row": np.arange(3)}).filter(lambda row: row != 1, fields="row")
     assert next(rows.batch(3, ragged=True).feed("numpy"))["text"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
@@ -47,7 +47,7 @@ def test_rows_need_padding_or_ragged_batches():
         RaggedArraySource(TEXTS).gather(slice(0, 1), [np.zeros((1, 3))])
 
 
-def test_swapped_bytes_become_native():
+def test_values_in_another_byte_order_are_converted():
     ragged = fb.Ragged(np.arange(3, dtype=">i4"), [0, 1, 3])
     assert next(fb.from_arrays(ragged).batch(2, ragged=True).feed("numpy")).tolist() == [[0], [1, 2]]
 

@@ -54,7 +54,7 @@ def test_a_column_of_a_parquet_file_is_packed(tmp_path):
     assert sorted(batch["tokens"].tolist()) == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_nulls_outside_of_a_slice_do_not_matter():
+def test_nulls_outside_a_slice_are_ignored():
     column = pa.array([[1, None], [2], [3, 4], [None]], pa.list_(pa.int32()))
     assert rows_of(fb.from_ragged(column[1:3])) == [[[2]], [[3, 4]]]
 

@@ -39,12 +39,12 @@ def test_arrays_stay_arrays():
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_every_member_is_that_of_the_source(name):
+def test_every_member_is_forwarded(name):
     is_method = isinstance(vars(AbstractSource).get(name, vars(PipelineInput).get(name)), FunctionType | property)
     forwarded = vars(RenamedSource) if is_method else (*renamed._ATTRIBUTES, "specs", "structure", "for_device_decoder")
     assert name in forwarded
 
 
-def test_the_last_names_count_after_pickle_too():
+def test_the_last_names_are_used_also_after_pickling():
     source = RenamedSource(RenamedSource(ArraySource({"x": X, "y": Y}), NAMES), flatten({"c": X, "d": Y})[1])
     assert list(pickle.loads(pickle.dumps(source)).structure.paths) == ["c", "d"]

@@ -1,4 +1,4 @@
-"""The C gather equals NumPy for any rows of any parts, and refuses what would read or write other memory."""
+"""The C gather equals NumPy, and refuses to read or write other memory."""
 
 import copy
 import pickle
@@ -23,7 +23,7 @@ ROW_SHAPES = st.sampled_from([(1,), (2,), (4,), (8,), (7,), (64,), (65,), (400,)
 
 @pytest.fixture(params=["compiled", "NumPy"])
 def library(request, monkeypatch):
-    """Whether the C function gathers rows, or NumPy as in an installation without a compiler."""
+    """Gather rows with the C function, or with NumPy, as in an installation without a compiler."""
     if request.param == "NumPy":
         for module in (arrays, combined, segmented):
             monkeypatch.setattr(module, "load_library", lambda: None)
@@ -69,13 +69,13 @@ def test_rows_are_read_backwards_and_from_one_broadcast_row():
 
 
 @pytest.mark.parametrize("row", [-1, 50, 2**62])
-def test_a_row_that_no_part_has_is_an_error(row):
+def test_a_row_that_no_part_has_raises_an_error(row):
     with pytest.raises(IndexError, match=f"no row {row}"):
         gather_of([np.zeros((50, 100), np.uint8)])(np.array([3, row]), np.zeros((2, 100), np.uint8))
 
 
 @pytest.mark.parametrize("out", [np.zeros((1, 100), np.uint8), np.zeros((2, 200), np.uint8)[:, ::2]])
-def test_a_target_of_another_size_or_layout_is_an_error(out):
+def test_a_target_of_another_size_or_layout_raises_an_error(out):
     with pytest.raises(ValueError, match="do not fit"):
         gather_of([np.zeros((50, 100), np.uint8)])(np.array([3, 4]), out)
 
@@ -94,12 +94,12 @@ def test_a_gather_cannot_be_pickled_because_it_has_addresses():
 
 @pytest.mark.parametrize("rows", [5, 2**61, 2**62])
 @pytest.mark.parametrize("offset", [0, 1, 39, 2**62, 2**63 - 8])
-def test_a_segment_beyond_the_end_of_the_file_is_an_error(rows, offset):
+def test_a_segment_beyond_the_end_of_the_file_raises_an_error(rows, offset):
     with pytest.raises(SourceError, match="beyond its end"):
         SegmentedColumn(ArraySpec((8,), np.uint8), np.array([0, rows]), np.zeros(39, np.uint8), np.array([offset]))
 
 
-def test_decreasing_boundaries_of_segments_are_an_error():
+def test_decreasing_boundaries_of_segments_raise_an_error():
     with pytest.raises(SourceError, match="beyond its end"):
         SegmentedColumn(ArraySpec((8,), np.uint8), np.array([0, 4, 2]), np.zeros(64, np.uint8), np.array([0, 32]))
 
@@ -115,7 +115,7 @@ def test_pipelines_with_rows_of_any_length_can_be_pickled_and_copied(row, view):
             assert np.array_equal(next(iter(feed)), next(iter(copied_feed)))
 
 
-def test_a_read_only_target_is_an_error():
+def test_a_read_only_target_raises_an_error():
     out = np.zeros((2, 100), np.uint8)
     out.flags.writeable = False
     with pytest.raises(ValueError, match="do not fit"):

@@ -121,7 +121,7 @@ def test_the_arrays_of_the_matrix_are_not_copied():
 
 
 @pytest.mark.parametrize("form", ["csc", "coo", "lil", "dok", "bsr", "dia"])
-def test_other_forms_are_refused(form):
+def test_other_sparse_formats_are_refused(form):
     with pytest.raises(SpecError, match=r"'x' is a .* only from a matrix in CSR format.*matrix\.tocsr\(\)"):
         SparseSource({"x": random_matrix().asformat(form)})
 
@@ -141,6 +141,6 @@ def test_a_damaged_matrix_is_refused(columns, starts):
         SparseSource(matrix)
 
 
-def test_matrices_of_another_length_are_refused():
+def test_fields_of_different_lengths_are_refused():
     with pytest.raises(SpecError, match="differ in their number of rows: 'x' has 40, 'y' has 3"):
         SparseSource({"x": random_matrix(), "y": np.arange(3)})

@@ -143,7 +143,7 @@ def test_the_fingerprint_depends_on_the_stride_and_the_length():
         (lambda series: series.window(3, within="episode"), "episode"),
     ],
 )
-def test_wrong_arguments_and_a_wrong_place_are_refused(make, message):
+def test_wrong_arguments_and_rows_that_are_not_consecutive_are_refused(make, message):
     with pytest.raises(PipelineError, match=message):
         make(fb.from_arrays(np.arange(10)))
 

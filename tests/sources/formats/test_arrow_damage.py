@@ -142,7 +142,7 @@ def test_a_batch_with_fewer_rows_than_its_metadata_says_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [-1, 2**40, 2**62])
-def test_a_batch_that_claims_absurd_rows_is_refused(tmp_path, rows):
+def test_a_batch_that_claims_an_absurd_number_of_rows_is_refused(tmp_path, rows):
     content = arrow_bytes(pa.table({"x": np.arange(1000, 1007)}))
     path = tmp_path / "x.arrow"
     path.write_bytes(content.replace(struct.pack("<q", 7), struct.pack("<q", rows)))

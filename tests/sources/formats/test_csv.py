@@ -1,4 +1,4 @@
-"""Text tables: lines are indexed, parsed on demand, and errors name the bad line."""
+"""Text tables: Forebay indexes lines, parses them on demand and names bad lines in errors."""
 
 import os
 

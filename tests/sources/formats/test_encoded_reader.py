@@ -1,4 +1,4 @@
-"""Reading encoded images: in one thread, or in all decoder threads if that is slow."""
+"""Reading encoded images: in one thread, or in all decoder threads if one thread is slow."""
 
 import os
 import stat
@@ -38,7 +38,7 @@ def test_a_file_that_became_shorter_is_left_to_the_host(tmp_path, monkeypatch):
     assert read_small_file(path) is None
 
 
-def test_other_files_are_left_to_the_host(tmp_path, monkeypatch):
+def test_missing_special_and_huge_files_are_left_to_the_host(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
     (tmp_path / "huge").write_bytes(b"12345678901")
@@ -55,7 +55,7 @@ def test_every_way_of_reading_returns_the_contents_in_order(monkeypatch, seconds
         assert reader.read([5, 3, 1, 4]) == [b"\5", None, b"\1", b"\4"]
 
 
-def test_slow_reads_use_all_decoder_threads_for_a_while(monkeypatch):
+def test_slow_reads_use_all_decoder_threads_for_the_next_groups(monkeypatch):
     monkeypatch.setattr(encoded_reader, "PARALLEL_GROUPS", 3)
     threads, names = [], set()
 
@@ -85,7 +85,7 @@ def test_a_group_without_rows_does_not_count_as_slow():
     assert threads == {threading.current_thread()}
 
 
-def test_an_error_of_a_thread_is_raised(monkeypatch):
+def test_an_error_in_a_decoder_thread_is_raised(monkeypatch):
     monkeypatch.setattr(encoded_reader, "SLOW_READ_SECONDS", 0.0)
 
     def read(number):

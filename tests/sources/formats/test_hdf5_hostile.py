@@ -44,7 +44,7 @@ def test_a_virtual_dataset_is_refused(tmp_path):
 def test_a_virtual_dataset_does_not_open_its_files_before_it_is_refused(tmp_path):
     path = write_virtual(tmp_path)
     (tmp_path / "other.h5").unlink()
-    os.mkfifo(tmp_path / "other.h5")  # opening it would block
+    os.mkfifo(tmp_path / "other.h5")  # opening this pipe would block
     with pytest.raises(SourceError, match="is a virtual dataset"):
         open_hdf5(path)
 
@@ -224,7 +224,7 @@ def test_a_filter_without_a_limit_is_refused_unless_the_user_trusts_it(tmp_path)
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}], ids=str)
-def test_a_flipped_bit_in_a_chunk_with_a_checksum_is_noticed(tmp_path, options):
+def test_a_flipped_bit_in_a_chunk_with_a_checksum_is_detected(tmp_path, options):
     rows, path = np.arange(240, dtype="f4").reshape(40, 6), tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", data=rows, chunks=(8, 6), fletcher32=True, **options)

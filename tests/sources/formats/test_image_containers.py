@@ -1,4 +1,4 @@
-"""Images inside tar, Parquet, Arrow, TFRecord, HDF5 and LMDB files give the rows of the image files themselves."""
+"""Images inside tar, Parquet, Arrow, TFRecord, HDF5 and LMDB files give the same rows as image files."""
 
 import io
 import multiprocessing
@@ -62,7 +62,7 @@ class TestLmdb(_ContainerTests):
 
 
 @each_format
-def test_several_files_are_one_source_in_random_order(tmp_path, name):
+def test_several_files_become_one_source_that_can_be_shuffled(tmp_path, name):
     parts = [write(tmp_path, name, seed=number, stem=f"part{number}", rows=7 + number) for number in range(3)]
     images = np.concatenate([pixels for _, pixels in parts])
     pipeline = fb.from_images([path for path, _ in parts], column=FORMATS[name][2], label=FORMATS[name][3])
@@ -95,7 +95,7 @@ def test_an_unknown_column_is_refused_with_the_columns_of_the_file(tmp_path, nam
 
 
 @each_format
-def test_a_closed_source_raises(tmp_path, name):
+def test_a_closed_source_raises_an_error(tmp_path, name):
     path, _ = write(tmp_path, name)
     source = open_format(path, name)
     source.close()
@@ -153,7 +153,7 @@ def test_an_lmdb_file_with_images_and_labels_needs_the_beginning_of_the_keys(tmp
         fb.from_images(path, size=(8, 9))
 
 
-def test_a_large_lmdb_file_has_the_values_of_the_library(tmp_path):
+def test_all_values_of_a_large_lmdb_file_are_found(tmp_path):
     path, random = tmp_path / "big.mdb", np.random.default_rng(0)
     values = {
         f"{number:0{1 + number % 200}}".encode(): random.bytes(int(random.integers(0, 9000))) for number in range(3000)
@@ -196,7 +196,7 @@ def test_arguments_of_a_wrong_type_are_refused(tmp_path, options, message):
         fb.from_images(path, **options)
 
 
-def test_keys_of_metadata_have_no_image(tmp_path):
+def test_entries_with_metadata_are_no_images(tmp_path):
     image = make_images(rows=1)[0]
     with open_lmdb(tmp_path / "a.mdb") as environment, environment.begin(write=True) as transaction:
         transaction.put(b"7", encode(image))
@@ -223,7 +223,7 @@ def test_an_archive_without_images_among_others_is_left_out(tmp_path):
         fb.from_images(tmp_path / "other.tar")
 
 
-def test_a_forked_process_reads_although_a_thread_held_the_cache(tmp_path):
+def test_a_forked_process_reads_although_a_thread_held_the_lock_of_the_cache(tmp_path):
     path, images = write(tmp_path, "parquet")
     source = open_format(path, "parquet")
     with source._rows._options.cache._lock:

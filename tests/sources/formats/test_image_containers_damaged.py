@@ -62,7 +62,7 @@ def test_a_damaged_file_gives_rows_or_an_error_of_forebay(tmp_path, name):
 
 
 @each_format
-def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, name):
+def test_a_file_that_shrinks_after_it_is_opened_raises_an_error(tmp_path, name):
     path, _ = write(tmp_path, name)
     source = open_format(path, name)
     with path.open("r+b") as file:
@@ -97,7 +97,7 @@ def test_lmdb_pages_that_form_a_cycle_are_refused(tmp_path):
             transaction.put(f"{number:06}".encode(), b"x" * 100)
     data = bytearray(path.read_bytes())
     for page in range(2, len(data) // 4096):
-        if struct.unpack_from("<H", data, page * 4096 + 10)[0] & 1:  # a branch page: its first child becomes itself
+        if struct.unpack_from("<H", data, page * 4096 + 10)[0] & 1:  # the branch page becomes its own first child
             (node,) = struct.unpack_from("<H", data, page * 4096 + 16)
             struct.pack_into("<H", data, page * 4096 + node, page)
     path.write_bytes(data)
@@ -128,7 +128,7 @@ def test_a_page_whose_entries_repeat_is_refused(tmp_path):
             transaction.put(f"{number}".encode(), b"x" * 100)
     data = bytearray(path.read_bytes())
     for page in range(2, len(data) // 4096):
-        if struct.unpack_from("<H", data, page * 4096 + 10)[0] & 2:  # a leaf page: all entries become the first
+        if struct.unpack_from("<H", data, page * 4096 + 10)[0] & 2:  # all entries of the leaf page become the first
             (node,) = struct.unpack_from("<H", data, page * 4096 + 16)
             for number in range(10):
                 struct.pack_into("<H", data, page * 4096 + 16 + 2 * number, node)

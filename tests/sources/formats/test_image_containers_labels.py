@@ -71,7 +71,7 @@ def test_a_function_of_a_path_is_refused_for_rows_without_a_path(tmp_path, name)
         open_format(path, name, lambda path: 0)
 
 
-def test_class_names_of_hugging_face_datasets(tmp_path):
+def test_class_names_of_hugging_face_datasets_are_read(tmp_path):
     table = make_table([encode(image) for image in make_images()], labels_of())
     features = {"label": {"names": ["x", "y", "z", "unused"], "_type": "ClassLabel"}}
     metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
@@ -82,7 +82,7 @@ def test_class_names_of_hugging_face_datasets(tmp_path):
     assert next(iter(chosen.batch(8).feed("numpy")))["label"].tolist() == [0] * 8
 
 
-def test_files_with_other_class_names_are_refused(tmp_path):
+def test_files_with_different_class_names_are_refused(tmp_path):
     table = make_table([encode(image) for image in make_images()], labels_of())
     for name, names in (("a", ["x", "y", "z"]), ("b", ["y", "x", "z"])):
         metadata = {b"huggingface": json.dumps({"info": {"features": {"label": {"names": names}}}}).encode()}
@@ -130,7 +130,7 @@ def test_labels_of_all_files_are_numbers_or_class_names(tmp_path):
     assert next(iter(pipeline.batch(4).feed("numpy")))["label"].tolist() == [0, 1, 2, 0]
 
 
-def test_labels_outside_of_the_stored_names_stay_numbers(tmp_path):
+def test_labels_outside_the_stored_class_names_stay_numbers(tmp_path):
     table = make_table([encode(image) for image in make_images()], [-1] * ROWS)
     metadata = {b"huggingface": json.dumps({"info": {"features": {"label": {"names": ["x", "y"]}}}}).encode()}
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
@@ -149,7 +149,7 @@ def test_members_without_a_folder_have_no_folder_label(tmp_path):
         fb.from_images(tmp_path / "a.tar", label="folder")
 
 
-def test_damaged_numbers_of_a_label_are_an_error_of_forebay(tmp_path):
+def test_damaged_numbers_of_a_label_raise_an_error_of_forebay(tmp_path):
     record = tfrecord_files.example(
         image=tfrecord_files.raw(encode(make_images(rows=1)[0])),
         label=tfrecord_files.field(3, tfrecord_files.field(1, b"\x80")),

@@ -101,7 +101,7 @@ def test_a_number_of_more_than_64_bits_is_refused():
 
 
 @pytest.mark.parametrize("label", [3, ["folder"], "labels.txt", "folders"])
-def test_another_label_is_refused(label):
+def test_an_unknown_value_of_label_is_refused(label):
     with pytest.raises(SpecError, match=r"label=.* is unknown. Pass 'folder'"):
         label_files(FILES, label, None)
 
@@ -120,7 +120,7 @@ def test_a_manifest_may_have_class_names(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("labels", [["0.5", "10.25"], ["1", "2.0"], ["1e3", "07"], [3, "0.5"]])
-def test_numbers_with_fractions_are_no_class_names(labels):
+def test_numbers_with_fractions_are_refused_as_labels(labels):
     with pytest.raises(SpecError, match=r"is no integer, and all labels are numbers.*fb\.zip_rows\(images"):
         parse_numbers(labels)
 

@@ -115,7 +115,7 @@ def tiff_of_16_bits():
     return head + struct.pack("<3H", 16, 16, 16) + struct.pack("<12H", *[300] * 12)
 
 
-LONG_IMAGES = {
+IMAGES_OF_16_BITS = {
     "rgb.png": png_of_16_bits(2, 3),
     "rgba.png": png_of_16_bits(6, 4),
     "gray_alpha.png": png_of_16_bits(4, 2),
@@ -124,9 +124,9 @@ LONG_IMAGES = {
 }
 
 
-@pytest.mark.parametrize("name", LONG_IMAGES)
+@pytest.mark.parametrize("name", IMAGES_OF_16_BITS)
 def test_colour_images_of_16_bits_are_refused_instead_of_losing_the_low_byte(tmp_path, name):
-    (tmp_path / name).write_bytes(LONG_IMAGES[name])
+    (tmp_path / name).write_bytes(IMAGES_OF_16_BITS[name])
     Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
     with pytest.raises(SourceError, match=rf"{name} has 16 bits for each channel, and Pillow would drop the lower 8"):
         open_image(tmp_path / name)

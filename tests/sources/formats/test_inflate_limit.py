@@ -75,7 +75,7 @@ def test_long_streams_with_padding_between_them_are_joined(size, padding, codec)
     assert decompress_limited(find_decompressor(codec, {}), compressed, size + 3) == first + second
 
 
-def test_other_bytes_behind_a_stream_are_ignored():
+def test_other_bytes_after_a_stream_are_ignored():
     assert decompress_limited(find_decompressor("zlib", {}), zlib.compress(b"abc") + b"other", 3) == b"abc"
 
 

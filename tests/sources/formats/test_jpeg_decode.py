@@ -1,4 +1,4 @@
-"""The decoder simplejpeg: pixels near those of Pillow, and Pillow for all that it refuses."""
+"""The simplejpeg decoder has pixels near those of Pillow, which decodes what simplejpeg refuses."""
 
 import io
 import pickle
@@ -36,7 +36,7 @@ def test_resized_images_are_near_those_of_pillow(height, width, rows, columns, r
     data = jpeg_bytes(photo(height, width))
     options = ImageOptions((rows, columns), channels, resize)
     assert counters(data, options)["pillow_images"] == 0
-    assert differences(data, options).mean() < 30  # a wrong crop, turn or channel order differs by more
+    assert differences(data, options).mean() < 30  # a wrong crop, orientation or channel order differs by more
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop"])
@@ -51,13 +51,13 @@ def test_a_smooth_photo_differs_by_little_from_pillow(size, resize):
 @pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "opencv"])
 def test_orientation_tags_are_applied(orientation, resize, decoder):
     upright = photo(60, 90)
-    data = jpeg_bytes(turned(upright, orientation), exif=exif_with(orientation), subsampling=0)
+    data = jpeg_bytes(store_turned(upright, orientation), exif=exif_with(orientation), subsampling=0)
     options = ImageOptions((60, 90), 3, resize, upright=True)
     found = decode(decoder, data, options).astype(int)
     assert np.abs(found - np.asarray(upright)).mean() < 3
 
 
-def test_without_a_size_the_first_image_gives_the_size_after_its_turn():
+def test_without_a_size_the_first_image_gives_the_size_after_its_rotation():
     data = jpeg_bytes(photo(60, 90), exif=exif_with(6))
     for decoder in ("pillow", "simplejpeg", "opencv"):
         assert decode(decoder, data, ImageOptions(channels=3, upright=True)).shape == (90, 60, 3)
@@ -72,12 +72,12 @@ def test_orientation_tags_are_ignored_unless_requested():
 @pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "opencv"])
 @pytest.mark.parametrize("exif", [b"Exif\0\0damaged", b"Exif\0\0", b"Exif\0\0MM\0*\xff\xff\xff\xff", b""])
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # of Pillow
-def test_a_damaged_exif_block_means_no_turn(decoder, exif):
+def test_a_damaged_exif_block_is_ignored(decoder, exif):
     data = jpeg_bytes(photo(6, 9), exif=exif)
     assert decode(decoder, data, ImageOptions(channels=3, upright=True)).shape == (6, 9, 3)
 
 
-def test_an_unknown_orientation_means_no_turn():
+def test_an_unknown_orientation_is_ignored():
     data = jpeg_bytes(photo(6, 9), exif=exif_with(9))
     assert decode("simplejpeg", data, ImageOptions(channels=3, upright=True)).shape == (6, 9, 3)
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_too_long_to_read_at_once_goes_to_pillow(tmp_path, monkey
 
 
 @pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "opencv"])
-def test_other_sizes_and_channels_are_refused_with_a_fix(decoder):
+def test_different_sizes_and_channels_are_refused_with_a_fix(decoder):
     made = make_image_decoder("first", jpeg_bytes(photo(8, 8)), ImageOptions(), decoder)
     with pytest.raises(SourceError, match=r"second is 9 x 8, but first is 8 x 8 .*size=\(8, 8\)"):
         made.decode("second", jpeg_bytes(photo(9, 8)), made.spec.empty(1)[0])
@@ -196,7 +196,7 @@ def photo(height, width):
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
 
-def turned(image, orientation):
+def store_turned(image, orientation):
     """Return the image as a camera stores it with this orientation."""
     inverse = {6: 8, 8: 6}.get(orientation, orientation)
     methods = [None, None, *(Image.Transpose(value) for value in (0, 3, 1, 5, 4, 6, 2))]
@@ -233,7 +233,7 @@ def decode(decoder, data, options):
 
 
 def differences(data, options):
-    """Return how much the pixels of the two fast decoders differ from those of Pillow, the larger of both."""
+    """Return for each value how far the worse of the two fast decoders is from Pillow."""
     pillow = decode("pillow", data, options).astype(int)
     return np.maximum(*(np.abs(decode(decoder, data, options) - pillow) for decoder in ("simplejpeg", "opencv")))
 

@@ -91,8 +91,8 @@ def test_a_header_is_parsed_again_after_another_thread_disturbed_the_parser(tmp_
 
 
 def test_a_single_value_is_refused(tmp_path):
-    way_out = r"single value.*If each file is one row, write fb\.from_arrays\(np\.array\(paths\)\)\.map\(load\)"
-    with pytest.raises(SourceError, match=way_out):
+    message = r"single value.*If each file is one row, write fb\.from_arrays\(np\.array\(paths\)\)\.map\(load\)"
+    with pytest.raises(SourceError, match=message):
         open_npy(save(tmp_path, np.float32(3)))
 
 
@@ -163,7 +163,7 @@ def test_a_file_replaced_by_renaming_keeps_its_old_rows(tmp_path):
     assert_rows(source, slice(0, 20), [array])
 
 
-def test_a_closed_source_raises(tmp_path):
+def test_a_closed_source_raises_an_error(tmp_path):
     source = open_npy(save(tmp_path, np.zeros(4)))
     source.close()
     with pytest.raises(SourceError, match="is closed"):

@@ -1,4 +1,4 @@
-"""The C resize equals the passes of Pillow, and differs from Pillow as a whole by at most one."""
+"""Each pass of the C resize equals that of Pillow; the whole resize differs by at most one."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def random_image(height, width, channels):
     return pixels
 
 
-def with_pillow(pixels, height, width):
+def resize_with_pillow(pixels, height, width):
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     resized = image.resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(resized).reshape(height, width, pixels.shape[2])
@@ -38,14 +38,14 @@ def test_the_library_is_compiled():
 @given(SIDE, SIDE, SIDE, SIDE, CHANNELS)
 def test_each_pass_equals_that_of_pillow(height, width, to_height, to_width, channels):
     pixels = random_image(height, width, channels)
-    expected = with_pillow(with_pillow(pixels, height, to_width), to_height, to_width)
+    expected = resize_with_pillow(resize_with_pillow(pixels, height, to_width), to_height, to_width)
     assert np.array_equal(resized(pixels, to_height, to_width), expected)
 
 
 @given(SIDE, SIDE, SIDE, SIDE, CHANNELS)
 def test_pixels_differ_from_pillow_by_at_most_one(height, width, to_height, to_width, channels):
     pixels = random_image(height, width, channels)
-    difference = resized(pixels, to_height, to_width).astype(int) - with_pillow(pixels, to_height, to_width)
+    difference = resized(pixels, to_height, to_width).astype(int) - resize_with_pillow(pixels, to_height, to_width)
     assert np.abs(difference).max() <= 1
 
 
@@ -58,7 +58,7 @@ def test_parts_and_turned_images_equal_their_copies(part):
 def test_pillow_resizes_without_the_library(monkeypatch):
     monkeypatch.setattr(pixel_resize, "load_resize", lambda: None)
     pixels = random_image(60, 50, 3)
-    assert np.array_equal(resized(pixels, 20, 30), with_pillow(pixels, 20, 30))
+    assert np.array_equal(resized(pixels, 20, 30), resize_with_pillow(pixels, 20, 30))
 
 
 def test_a_target_that_is_not_contiguous_is_written():

@@ -1,6 +1,6 @@
 """TFRecord files that TensorFlow wrote: Forebay indexes them once, and parses Examples without TensorFlow.
 
-TensorFlow writes the files in its own process, because it conflicts with other frameworks in one process.
+A separate process writes the files, because TensorFlow conflicts with other frameworks in one process.
 """
 
 import functools

@@ -31,7 +31,7 @@ def tree(rows=20):
 
 def write(path, arrays):
     """Write samples like the webdataset library: pixels as PNG, a class as text, an array as .npy."""
-    import webdataset  # imports torch, so not when the tests are collected
+    import webdataset  # loads torch, which the collection of the tests must not load
 
     with webdataset.TarWriter(str(path)) as writer:
         for row in range(len(next(iter(arrays.values())))):

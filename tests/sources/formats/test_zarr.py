@@ -1,4 +1,4 @@
-"""Zarr stores: Forebay decompresses them by chunk, with any codec."""
+"""Zarr stores: Forebay decompresses chunks when it reads their rows, and holds them within the budget."""
 
 import shutil
 import subprocess
@@ -149,7 +149,7 @@ def test_a_damaged_chunk_is_named_by_its_rows(tmp_path):
         source.gather(slice(0, 50), [np.empty(50, "i8")])
 
 
-def test_a_deleted_store_raises_instead_of_returning_the_fill_value(tmp_path):
+def test_a_deleted_store_raises_an_error_instead_of_returning_the_fill_value(tmp_path):
     path = write(tmp_path / "x.zarr", {"y": tree()["y"]})
     source = open_zarr(path)
     shutil.rmtree(path)

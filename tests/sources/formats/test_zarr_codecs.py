@@ -1,6 +1,7 @@
 """The codecs of Zarr stores.
 
-Safe codecs may decompress a chunk to its own size. Others are used only if the user names them.
+A safe codec decompresses a chunk to at most the bytes that its shape needs. Forebay uses another codec only if the
+user names it.
 """
 
 import json

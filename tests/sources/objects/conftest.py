@@ -24,7 +24,7 @@ from forebay.sources.objects import prefetch
 KEY, SECRET = "AKIATESTKEY", "a-very-secret-secret"
 _NAMES = itertools.count()
 
-# Binds a free port, prints it when the server listens, and serves until its standard input is closed.
+# The script binds a free port, prints the port when the server listens, and serves until its stdin is closed.
 SERVER = """
 import sys
 from moto.server import ThreadedMotoServer
@@ -70,13 +70,13 @@ def server():
 
 @pytest.fixture(scope="session")
 def s3_port():
-    with serving() as port:
+    with s3_server_process() as port:
         yield port
 
 
 @contextmanager
-def serving(**environment):
-    """Run a server in its own process; yield its port."""
+def s3_server_process(**environment):
+    """Run an S3 server in its own process; yield its port."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-c", SERVER], env=os.environ | environment, **pipes) as server:
         yield int(server.stdout.readline())

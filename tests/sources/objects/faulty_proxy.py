@@ -56,7 +56,7 @@ class FaultyProxy:
         for listening in self._server.sockets:
             self._loop.remove_reader(listening.fileno())
         quiet = 0
-        while quiet < 3:  # an accepted connection appears one loop iteration later and closes another one later
+        while quiet < 3:  # an accepted connection appears after one loop iteration and closes after another
             await asyncio.sleep(0)
             for task, writer in list(self._connections.items()):
                 writer.close()  # a task that is cancelled before its start closes nothing

@@ -20,7 +20,7 @@ def read_all(source):
 
 
 def data_requests(server):
-    """Requests for rows, which follow the one for the header."""
+    """Return the requests for rows, which follow the request for the header."""
     return [request for request in server.requests if request.is_range][1:]
 
 

@@ -1,4 +1,4 @@
-"""An HTTP server on loopback whose responses a test can change, also against the rules of HTTP."""
+"""An HTTP server on loopback. A test can change its responses, also to invalid ones."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""A cache folder trusts no file that others put into it, and counts part files only while their writers live."""
+"""Cache folders trust no foreign files, and count temporary files only while their writers live."""
 
 import multiprocessing
 import os
@@ -24,7 +24,7 @@ def store(folder, data=b"data", name=NAME):
     unpublished.file.close()
 
 
-def test_only_the_owner_can_read_what_is_stored(tmp_path):
+def test_only_the_owner_can_read_the_stored_files(tmp_path):
     store(CacheFolder(tmp_path / "cache", 100))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cache").iterdir()}
     assert modes == dict.fromkeys([NAME, "lock", "used"], 0o600)
@@ -44,7 +44,7 @@ def test_a_file_outside_the_folder_is_never_changed(tmp_path, name, link):
 
 
 @pytest.mark.parametrize("name", ["lock", "used"])
-def test_a_symbolic_link_disables_the_cache_and_is_named(tmp_path, name, caplog):
+def test_a_symbolic_link_disables_the_cache_and_the_problem_names_it(tmp_path, name, caplog):
     (tmp_path / name).symlink_to("/dev/null")
     folder = CacheFolder(tmp_path, 100)
     assert folder.problem.endswith(f"'{name}' is a symbolic link. Delete it, or pass another cache=")
@@ -75,7 +75,7 @@ def test_a_file_of_another_user_is_not_read(tmp_path, caplog, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["-5", "nonsense", "9" * 5000, "\0\0", "1e3"])
-def test_a_damaged_number_of_used_bytes_is_counted_again(tmp_path, text):
+def test_a_damaged_number_of_used_bytes_is_replaced_by_a_new_count(tmp_path, text):
     folder = CacheFolder(tmp_path, 10)
     store(folder)
     (tmp_path / "used").write_text(text)
@@ -116,7 +116,7 @@ def test_files_of_others_are_neither_counted_nor_deleted(tmp_path):
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 6  # with "lock" and "used"
 
 
-def test_copies_and_temporary_files_of_0_1_are_counted_and_old_temporary_files_are_deleted(tmp_path):
+def test_copies_and_temporary_files_of_version_0_1_are_counted_until_they_are_deleted(tmp_path):
     folder = tmp_path / "whole" / ("ab" * 20)
     folder.mkdir(parents=True)
     for name in ("a.csv", "no_suffix", "a.csv.77.part"):
@@ -129,7 +129,7 @@ def test_copies_and_temporary_files_of_0_1_are_counted_and_old_temporary_files_a
     assert not folder.exists()
 
 
-def test_a_link_in_place_of_the_folder_of_0_1_is_not_followed(tmp_path):
+def test_a_link_in_place_of_the_folder_of_version_0_1_is_not_followed(tmp_path):
     outside = tmp_path / "outside" / ("ab" * 20)
     outside.mkdir(parents=True)
     (outside / "a.csv").write_bytes(bytes(100))
@@ -141,7 +141,7 @@ def test_a_link_in_place_of_the_folder_of_0_1_is_not_followed(tmp_path):
     assert (outside / "a.csv").exists()
 
 
-def test_a_link_that_replaces_a_folder_of_0_1_during_the_deletion_is_not_followed(tmp_path, monkeypatch):
+def test_a_link_that_replaces_a_folder_of_version_0_1_during_the_deletion_is_not_followed(tmp_path, monkeypatch):
     folder, other = tmp_path / "cache/whole" / ("ab" * 20), tmp_path / "other"
     folder.mkdir(parents=True)
     other.mkdir()
@@ -177,7 +177,7 @@ def test_threads_that_download_one_object_wait_for_each_other(tmp_path):
     assert inside
 
 
-def test_a_file_system_without_locks_still_stores(tmp_path, monkeypatch):
+def test_a_cache_on_a_file_system_without_locks_stores_data(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(38, "Function not implemented")
 

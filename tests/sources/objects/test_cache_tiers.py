@@ -22,14 +22,14 @@ def tier(request, tmp_path):
     return DiskTier(tmp_path / "cache", 4096) if request.param == "disk" else RamTier(4096)
 
 
-def test_a_block_that_was_put_is_found(tier):
+def test_a_stored_block_is_found(tier):
     tier.put(OBJECT, BLOCKS[0], DATA)
     assert tier.load(OBJECT, BLOCKS[0]).tobytes() == DATA
     assert tier.get_from_memory(BLOCKS[0]).tobytes() == DATA
     assert tier.contains(OBJECT, BLOCKS[0])
 
 
-def test_a_block_that_was_not_put_is_not_found(tier):
+def test_a_block_that_was_not_stored_is_not_found(tier):
     assert tier.load(OBJECT, BLOCKS[0]) is None
     assert not tier.contains(OBJECT, BLOCKS[0])
 
@@ -46,7 +46,7 @@ def test_a_tier_explains_how_many_bytes_it_has_cached(tier):
     assert decision.choice.endswith("cached")
 
 
-def test_blocks_on_disk_stay_for_the_next_tier(tmp_path):
+def test_a_new_tier_finds_the_blocks_on_disk(tmp_path):
     DiskTier(tmp_path, 4096).put(OBJECT, BLOCKS[0], DATA)
     again = DiskTier(tmp_path, 4096)
     assert again.contains(OBJECT, BLOCKS[0])
@@ -105,7 +105,7 @@ def _full_disk(_, data):
         full.write(data)
 
 
-def test_a_block_that_two_tiers_put_is_counted_once(tmp_path):
+def test_a_block_that_two_tiers_store_is_counted_once(tmp_path):
     one, two = DiskTier(tmp_path, 4096), DiskTier(tmp_path, 4096)
     assert one.put(OBJECT, BLOCKS[0], DATA).tobytes() == DATA
     assert two.put(OBJECT, BLOCKS[0], DATA).tobytes() == DATA

@@ -1,4 +1,4 @@
-"""Combined pipelines over stored objects and compressed files: each part prefetches its own rows."""
+"""Combined pipelines of stored objects and compressed files: each part prefetches its own rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The pool of daemon threads ends at once and cancels its jobs."""
+"""The pool of daemon threads ends immediately and cancels its jobs."""
 
 import queue
 import threading

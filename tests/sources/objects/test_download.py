@@ -107,7 +107,7 @@ def test_threads_share_one_download(server, tmp_path):
     assert reads(server) == 1
 
 
-def test_a_budget_of_exactly_the_object_is_enough(server, tmp_path):
+def test_a_budget_of_exactly_the_size_of_the_object_is_enough(server, tmp_path):
     rows_of(server, tmp_path, cache_bytes=len(TEXT))
     rows_of(server, tmp_path, cache_bytes=len(TEXT))
     assert reads(server) == 1
@@ -154,7 +154,7 @@ def test_the_error_names_a_folder_that_cannot_be_written(server, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x" * 300 + ".csv", "ü" * 200 + ".csv", "lock.csv", "..csv"])
-def test_any_name_of_an_object_is_stored(server, tmp_path, name):
+def test_an_object_with_any_name_is_stored(server, tmp_path, name):
     server.change = lambda request, reply: type(reply)(
         206 if request.is_range else 200,
         {"Content-Length": str(len(TEXT)), "Content-Range": f"bytes 0-{len(TEXT) - 1}/{len(TEXT)}", "ETag": '"v1"'},

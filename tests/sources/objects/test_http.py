@@ -1,4 +1,4 @@
-"""Requests over HTTP follow redirects, are repeated and end in time; no error shows credentials."""
+"""HTTP requests follow redirects, are retried and time out. No error shows credentials."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_a_redirect_is_followed(server):
 
 
 @pytest.mark.parametrize("location", ["/a.npy", "file:///etc/passwd", "http://", "http://[", ""])
-def test_a_redirect_that_leads_nowhere_is_reported(server, location):
+def test_an_invalid_or_endless_redirect_is_reported(server, location):
     server.change = lambda request, reply: empty_reply(302, Location=location)
     with pytest.raises(StoreError, match=r"cannot list http://127\.0\.0\.1"):
         open_rows(server, attempts=2)
@@ -53,7 +53,7 @@ def test_an_object_is_listed_by_a_get_request_if_the_server_rejects_head(server)
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
-def test_a_busy_server_is_asked_again(server, status):
+def test_a_request_to_a_busy_server_is_sent_again(server, status):
     source = open_rows(server)
     busy = iter([empty_reply(status)] * 2)
     server.change = lambda request, reply: next(busy, reply)
@@ -90,7 +90,7 @@ def test_a_listing_ends_after_all_attempts_if_the_server_is_silent(server):
 
 
 @pytest.mark.usefixtures("short_timeouts")
-def test_a_server_that_falls_silent_is_asked_again(server):
+def test_a_request_without_a_response_is_sent_again(server):
     source = open_rows(server)
     silent = iter([None])
     server.change = lambda request, reply: next(silent, reply)
@@ -99,15 +99,15 @@ def test_a_server_that_falls_silent_is_asked_again(server):
 
 
 @pytest.mark.usefixtures("short_timeouts")
-def test_a_server_that_sends_a_byte_a_minute_is_given_up(server):
+def test_a_read_from_a_server_that_sends_one_byte_a_minute_raises_an_error(server):
     source = open_rows(server, attempts=2)
     drip(server, 60)
     with pytest.raises(StoreError, match="the store did not answer in time"):
         read_all(source)
 
 
-def test_a_server_that_sends_bytes_just_in_time_is_given_up(server, monkeypatch):
-    """No byte exceeds the read timeout. Forebay gives up because the store completes no request for a long time."""
+def test_a_read_that_makes_too_little_progress_raises_an_error(server, monkeypatch):
+    """Each byte arrives within the read timeout, but the store completes no request for a long time."""
     source = open_rows(server)
     monkeypatch.setattr(retry, "_STALL_SECONDS", 1.0)
     drip(server, 0.01)

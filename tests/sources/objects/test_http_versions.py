@@ -69,7 +69,7 @@ def test_an_object_that_became_shorter_is_refused(server):
         read_all(source)
 
 
-def test_answers_in_another_order_are_refused(server):
+def test_responses_in_another_order_are_refused(server):
     """The server answers each request with the reply to the request before it."""
     server.objects["/b.npy"] = npy_bytes(-ROWS)
     replies = []

@@ -1,4 +1,4 @@
-"""The example on the page about object stores, on an S3 server on loopback."""
+"""The example on the page about object stores runs on an S3 server on loopback."""
 
 import re
 

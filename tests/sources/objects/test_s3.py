@@ -150,7 +150,7 @@ def test_prefetched_ranges_stay_within_the_budget_and_are_released(bucket, image
     assert pipeline.source.held_nbytes == 0
 
 
-def test_an_epoch_left_early_is_followed_by_a_whole_one(bucket, images):
+def test_a_whole_epoch_follows_an_epoch_that_was_left_early(bucket, images):
     with feed_of(bucket, images).batch(50).feed("numpy") as feed:
         next(iter(feed))
         assert (np.concatenate([np.array(batch) for batch in feed]) == IMAGES).all()
@@ -163,7 +163,7 @@ def test_a_changed_byte_is_detected_by_the_checksum_of_the_store(bucket):
     assert source.counters()["retries"] == 1
 
 
-def test_a_store_that_is_busy_at_first_is_retried(bucket, images):
+def test_a_request_to_a_store_that_is_busy_at_first_is_retried(bucket, images):
     bucket.proxy.refusals.extend([BUSY] * 2)
     assert len(feed_of(bucket, images).source) == 300
 

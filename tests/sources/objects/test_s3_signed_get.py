@@ -1,11 +1,11 @@
-"""Signed requests are accepted by a server that verifies them. Other requests go to botocore's client."""
+"""A server that verifies signatures accepts signed requests. Other requests go to botocore's client."""
 
 import json
 
 import boto3
 import numpy as np
 import pytest
-from tests.sources.objects.conftest import client_options, npy_bytes, serving
+from tests.sources.objects.conftest import client_options, npy_bytes, s3_server_process
 from tests.sources.objects.faulty_proxy import refuse
 from tests.sources.objects.scripted_server import Reply, ScriptedServer
 
@@ -21,7 +21,7 @@ ALLOWED = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": 
 @pytest.fixture(scope="module")
 def verifying():
     """Options for a server that verifies signatures after its setup requests."""
-    with serving(INITIAL_NO_AUTH_ACTION_COUNT=str(4 + len(KEYS))) as port:
+    with s3_server_process(INITIAL_NO_AUTH_ACTION_COUNT=str(4 + len(KEYS))) as port:
         yield set_up(port)
 
 

@@ -145,7 +145,7 @@ def test_a_missing_package_is_reported():
         open_paths("gdrive://a.npy")
 
 
-def test_a_closed_source_raises(tmp_path):
+def test_a_closed_source_raises_an_error(tmp_path):
     np.save(tmp_path / "a.npy", ARRAY)
     source = open_paths(f"file://{tmp_path}/a.npy")
     source.close()

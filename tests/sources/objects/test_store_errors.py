@@ -1,4 +1,4 @@
-"""Errors of other libraries are classified, and retried if transient."""
+"""Forebay classifies errors of other libraries, and retries a request after a transient error."""
 
 import socket
 
@@ -63,14 +63,14 @@ def test_the_cause_of_an_error_is_classified():
     assert describe_cause(wrapped) == "503 SlowDown"
 
 
-def test_transient_errors_are_retried_and_counted():
+def test_requests_with_transient_errors_are_retried_and_counted():
     counters, answers = RequestCounters(), iter([TimeoutError(), ClientError(503, "SlowDown"), "data"])
     assert Retry(5, counters)(lambda: _next(answers)) == "data"
     assert counters.counts()["requests"] == 3
     assert counters.retry_causes() == {"TimeoutError": 1, "503 SlowDown": 1}
 
 
-def test_permanent_errors_are_not_retried():
+def test_requests_with_permanent_errors_are_not_retried():
     counters, answers = RequestCounters(), iter([ClientError(403, "AccessDenied"), "data"])
     with pytest.raises(ClientError):
         Retry(5, counters)(lambda: _next(answers))

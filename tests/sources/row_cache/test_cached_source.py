@@ -134,7 +134,7 @@ def test_a_cache_without_all_rows_has_no_memory_extents():
 
 
 class Prefetching(ArraySource):
-    """Records the rows that it is told to prefetch, and the rows that are gathered."""
+    """Records the rows that it should prefetch, and the rows that it gathers."""
 
     can_prefetch = True
 
@@ -198,7 +198,7 @@ def test_slices_are_announced_as_the_row_numbers_that_a_transform_reads():
     assert inner.gathered == inner.announced == [[0, 1, 2]]
 
 
-def test_endless_groups_of_stored_rows_end_the_plan():
+def test_a_plan_of_endless_groups_of_stored_rows_ends():
     inner = Prefetching(TREE)
     source = cached(RamRows(ArraySource(TREE).specs, 40, None, 10), inner)
     gather(source, slice(0, 10), 10)

@@ -1,4 +1,4 @@
-"""Rows on disk survive crashes, damage and other processes."""
+"""Rows on disk survive crashes, damage and concurrent processes."""
 
 import errno
 import multiprocessing
@@ -102,7 +102,7 @@ def test_rows_without_a_checksum_are_missing(tmp_path):
     assert not open_rows(tmp_path).find(np.arange(ROWS)).any()
 
 
-def test_a_start_that_was_interrupted_before_the_header_begins_again(tmp_path):
+def test_files_without_a_header_are_created_again(tmp_path):
     (tmp_path / "ab12.rows").write_bytes(b"rest")
     (tmp_path / "ab12.checks").write_bytes(b"\x01" * 4 * ROWS)
     store = open_rows(tmp_path)
@@ -134,7 +134,7 @@ def test_a_file_of_another_length_is_refused(tmp_path, name, nbytes):
 
 
 @pytest.mark.parametrize("name", ["ab12.rows", "ab12.checks"])
-def test_a_file_that_becomes_shorter_is_an_error_and_not_a_crash(tmp_path, name):
+def test_a_file_that_becomes_shorter_raises_an_error_instead_of_a_crash(tmp_path, name):
     store = open_rows(tmp_path)
     put(store, range(ROWS))
     os.truncate(tmp_path / name, 0)
@@ -159,7 +159,7 @@ def test_links_and_pipes_are_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["ab12.rows", "ab12.checks", "ab12.json.part"])
-def test_files_with_other_names_are_refused_and_stay_unchanged(tmp_path, name):
+def test_files_with_several_hard_links_are_refused_and_stay_unchanged(tmp_path, name):
     (tmp_path / "target").write_bytes(b"secret")
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / name).hardlink_to(tmp_path / "target")
@@ -180,7 +180,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
         open_rows(tmp_path / "file")
 
 
-def test_a_full_disk_stops_storing_and_keeps_what_is_stored(tmp_path, monkeypatch):
+def test_on_a_full_disk_a_cache_keeps_its_rows_and_stores_no_more(tmp_path, monkeypatch):
     store = open_rows(tmp_path)
     put(store, range(10))
 
@@ -196,7 +196,7 @@ def test_a_full_disk_stops_storing_and_keeps_what_is_stored(tmp_path, monkeypatc
     assert_rows(store, range(10))
 
 
-def test_a_closed_cache_is_an_error(tmp_path):
+def test_a_closed_cache_raises_an_error(tmp_path):
     store = open_rows(tmp_path)
     store.close()
     store.close()

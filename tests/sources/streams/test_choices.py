@@ -1,4 +1,4 @@
-"""Skip and filter on streams: the right rows, read lazily, and exact resume."""
+"""`skip` and `filter` of streams choose the right rows, read lazily and resume exactly."""
 
 from itertools import count, islice
 
@@ -27,7 +27,7 @@ def epoch_of(pipeline, epoch=0):
         return rows_of(feed)
 
 
-WORDS = {
+METHODS = {
     "skip": lambda pipeline, rows, number: (pipeline.skip(number), rows[number:]),
     "take": lambda pipeline, rows, number: (pipeline.take(number + 1), rows[: number + 1]),
     "repeat": lambda pipeline, rows, number: (pipeline.repeat(2), rows * 2),
@@ -40,11 +40,11 @@ WORDS = {
 
 @st.composite
 def chains(draw):
-    """Draw a chain of up to four words on a stream, and its rows."""
+    """Draw a stream with up to four methods applied, and its rows."""
     length = draw(st.integers(1, 40))
     pipeline, rows = stream(length), list(range(length))
-    for word in draw(st.lists(st.sampled_from(sorted(WORDS)), min_size=1, max_size=4)):
-        pipeline, rows = WORDS[word](pipeline, rows, draw(st.integers(0, 5)))
+    for method in draw(st.lists(st.sampled_from(sorted(METHODS)), min_size=1, max_size=4)):
+        pipeline, rows = METHODS[method](pipeline, rows, draw(st.integers(0, 5)))
     return pipeline, rows
 
 
@@ -137,7 +137,7 @@ def test_a_filter_of_a_stream_can_use_single_fields():
         assert [batch["x"].tolist() for batch in feed] == [[2, 5, 8]]
 
 
-def test_a_map_is_inferred_from_rows_that_were_not_left_out():
+def test_the_specs_of_a_map_are_inferred_from_rows_that_are_kept():
     def only_large(row):
         assert row >= 20
         return row * 2
@@ -162,17 +162,17 @@ def test_the_search_for_rows_of_an_endless_stream_is_bounded(monkeypatch):
     assert epoch_of(sparse.batch(4)) == [1, 61, 121]
 
 
-def test_another_choice_has_another_fingerprint():
+def test_pipelines_with_different_choices_have_different_fingerprints():
     pipelines = [stream(), stream().skip(1), stream().skip(2), stream().filter(np.isfinite), stream().filter(np.isnan)]
     assert len({pipeline.fingerprint for pipeline in pipelines}) == len(pipelines)
 
 
-def test_an_endless_repeat_of_rows_that_a_filter_leaves_out_is_an_error():
+def test_an_endless_repeat_of_rows_that_a_filter_leaves_out_raises_an_error():
     with pytest.raises(SourceError, match="never end"):
         epoch_of(stream().filter(lambda rows: rows < 0).repeat().batch(4))
 
 
-def test_a_wrong_mask_is_an_error_while_the_stream_is_read():
+def test_a_wrong_mask_raises_an_error_while_the_stream_is_read():
     with pytest.raises(PipelineError, match=r"returned int64\[\d+\] for \d+ rows"):
         epoch_of(stream().filter(lambda rows: rows).batch(4))
 
