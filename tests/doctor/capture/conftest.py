@@ -1,4 +1,4 @@
-"""Tests of captures run scripts in this process."""
+"""A fixture for the tests of captures, which run scripts in this process."""
 
 import sys
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def restored_interpreter(monkeypatch):
-    """Restore what a script changes in this process. A script that ended keeps its `__main__`, see main_module.py."""
+    """Restore what a script changes. The doctor keeps the `__main__` of a script that has ended (main_module.py)."""
     for name in ("__main__", "__mp_main__"):
         monkeypatch.setitem(sys.modules, name, sys.modules["__main__"])
     for name in ("argv", "orig_argv", "path"):

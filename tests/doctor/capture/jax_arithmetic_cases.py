@@ -1,6 +1,6 @@
-"""The floating-point operations of a jitted step are read from its compiled program.
+"""The number of floating-point operations of a jitted step, which the doctor reads from its compiled program.
 
-`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks conflict in one process.
 """
 
 import jax

@@ -1,4 +1,4 @@
-"""Scripts that show how Python runs them: names, streams, exit handlers, threads, processes and signals."""
+"""Scripts whose output shows how they run: names, streams, exit handlers, threads, processes and signals."""
 
 NAMES = """
 import builtins, multiprocessing, sys

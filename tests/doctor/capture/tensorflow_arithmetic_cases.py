@@ -1,6 +1,6 @@
 """Counts of floating-point operations of a graph: its matrix products and convolutions, from static shapes.
 
-`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks conflict in one process.
 """
 
 import pytest

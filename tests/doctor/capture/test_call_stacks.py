@@ -30,7 +30,7 @@ def names_in_stack(stacks, index):
 def find_in_thread(stacks, function):
     """Call `function(wait)` in a thread, and return the index of its stack while `wait` waits in a C function.
 
-    The stack of the caller itself would not do: its innermost frame calls a Python function, `stacks.find`.
+    The stack of the calling thread is not suitable: its innermost frame calls a Python function, `stacks.find`.
     """
     has_begun, gate = threading.Lock(), threading.Lock()
     has_begun.acquire()
@@ -73,7 +73,7 @@ def test_equal_stacks_have_equal_indices_and_other_stacks_another_index(stacks):
     assert same[0] == same[1] != other
 
 
-def test_a_caller_stands_before_the_frames_that_it_calls(stacks):
+def test_a_caller_has_a_lower_index_than_the_frames_that_it_calls(stacks):
     find_in_thread(stacks, lambda wait: wait())
     assert all(frame.caller < index for index, frame in enumerate(stacks.frames))
 

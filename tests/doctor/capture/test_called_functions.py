@@ -39,7 +39,7 @@ def sleep():
 
 @pytest.fixture
 def names_of():
-    """Return a function that runs another one in a thread, and returns the names of its calls while it waits."""
+    """Return a function that runs another function in a thread and returns the names of the calls that it waits in."""
     functions, threads = CalledFunctions(SourceLines()), []
 
     def names_of(function, expected):

@@ -13,7 +13,7 @@ durations = st.lists(st.floats(0.1, 50), min_size=5, max_size=400)
 
 
 @given(durations)
-def test_no_step_and_no_second_is_lost(milliseconds):
+def test_a_history_contains_all_steps_and_all_time(milliseconds):
     history = recorded([[(FORWARD, ms)] for ms in milliseconds])
     assert history.steps == len(milliseconds)
     assert history.seconds == pytest.approx(sum(milliseconds) / 1e3, rel=1e-4)
@@ -68,7 +68,7 @@ def test_a_discarded_step_has_no_time_but_counts_for_positions():
     assert [step.position for step in history.long_steps] == [*range(9, 100, 10)]
 
 
-def test_a_long_step_is_found_in_a_group_of_steps_that_were_measured_together():
+def test_a_long_step_is_found_among_steps_that_were_timed_together():
     blocks = [usual(100) if number % 5 else [(SAVE, 80), *usual(100)] for number in range(100)]
     history = recorded(blocks, steps=10)
     assert (history.steps, history.resolution, history.long_count) == (1_000, 10, 20)
@@ -90,12 +90,12 @@ def test_reading_the_history_does_not_change_it():
 
 
 @given(durations)
-def test_a_history_survives_json(milliseconds):
+def test_a_history_is_equal_after_a_conversion_to_json_and_back(milliseconds):
     history = recorded([[(FORWARD, ms)] for ms in milliseconds])
     assert StepHistory.from_json(history.to_json()) == history
 
 
-def test_an_end_before_the_last_one_is_ignored():
+def test_a_step_end_before_the_latest_step_end_is_ignored():
     recorder = HistoryRecorder()
     for step in range(100):
         recorder.add_end(START + step * 1_000_000, 1)

@@ -23,7 +23,7 @@ SLICE = "%part = f32[1,32]{1,0} dynamic-slice(%param_0, %param_1, %param_1), dyn
             (LEFT, RIGHT, ADD),
             13 * NUMBERS,
         ),
-        (  # reads one row of the first operand and a number, and writes a row
+        (  # reads an index and one row of the first operand, and writes a row
             "ROOT %loop_add_fusion.2 = f32[1,32]{1,0} fusion(%x.1, %i.1), kind=kLoop, calls=%fused",
             (LEFT, START, SLICE, "ROOT %add.0 = f32[1,32]{1,0} add(%part, %part)"),
             2 * 4 * 32 + 4,

@@ -1,4 +1,4 @@
-"""Floating-point operations of XLA programs with known sizes, as text that XLA writes for a CPU or a GPU."""
+"""Floating-point operations of XLA programs with known sizes, in the text form that XLA writes for a CPU or a GPU."""
 
 import pytest
 

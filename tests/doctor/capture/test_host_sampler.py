@@ -1,4 +1,4 @@
-"""The host sampler finds lines and functions, and the script does not notice it."""
+"""The host sampler finds lines and functions. It leaves no trace in the script."""
 
 import gc
 import os
@@ -27,7 +27,7 @@ def sampler(monkeypatch):
 
 
 def functions_of(sampler, work, *, samples=20):
-    """Repeat a piece of work, and return the nanoseconds of each function that this thread was calling."""
+    """Repeat `work` until there are enough samples; return the nanoseconds of each function that this thread called."""
     sampler.start()
     end = time.monotonic() + 60
     while len(sampler.samples) < samples and time.monotonic() < end:
@@ -52,7 +52,7 @@ def test_the_switch_interval_of_the_script_is_restored(sampler):
 
 
 class CollectorLines(SourceLines):
-    """Lines that record whether the collector runs while the sampler looks at a stack."""
+    """Source lines that record whether the garbage collector is enabled while the sampler reads a stack."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ class CollectorLines(SourceLines):
 
 
 @pytest.mark.parametrize("pauses", [True, False])
-def test_the_collector_pauses_only_while_python_3_11_is_sampled(monkeypatch, pauses):
+def test_the_garbage_collector_pauses_during_samples_only_if_python_needs_it(monkeypatch, pauses):
     monkeypatch.setattr(sampling_thread, "NEEDS_PAUSE", pauses)
     lines = CollectorLines()
     functions_of(HostSampler(lines, pytest.fail), lambda: time.sleep(0.01))
@@ -72,7 +72,7 @@ def test_the_collector_pauses_only_while_python_3_11_is_sampled(monkeypatch, pau
     assert gc.isenabled()
 
 
-def test_a_collector_that_the_script_has_disabled_stays_disabled(sampler):
+def test_a_garbage_collector_that_the_script_has_disabled_stays_disabled(sampler):
     gc.disable()
     try:
         functions_of(sampler, lambda: time.sleep(0.01))
@@ -81,7 +81,7 @@ def test_a_collector_that_the_script_has_disabled_stays_disabled(sampler):
         gc.enable()
 
 
-def test_the_time_of_all_samples_is_the_time_of_the_run(sampler):
+def test_all_samples_take_at_most_the_time_of_the_run(sampler):
     start = time.perf_counter_ns()
     found = functions_of(sampler, lambda: time.sleep(0.01))
     assert 0 < sum(found.values()) <= time.perf_counter_ns() - start

@@ -1,4 +1,4 @@
-"""The ledger lets each thread begin one hook at a time, and no hook in a pause or a skipped step."""
+"""The ledger decides which hooks may begin, and reports call sites at the counts that its callback returns."""
 
 from time import perf_counter_ns
 
@@ -45,7 +45,7 @@ def test_steps_without_a_hook_cannot_be_skipped():
     assert ledger.skip_steps(16) == 1
 
 
-def test_calls_that_only_ask_whether_a_hook_can_begin_are_skipped_too():
+def test_calls_of_can_begin_count_as_skipped_calls():
     ledger = Ledger()
     ledger.timed_site = SITE
     begin_calls(ledger, 1)

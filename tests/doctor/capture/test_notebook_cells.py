@@ -1,7 +1,7 @@
 """Lines in notebook cells have the name of their cell.
 
-ipykernel is not among the packages of the tests. So `Notebook` imitates it, with the file names and methods of
-IPython 9 and ipykernel 7. The last test runs cells in IPython itself.
+The tests do not require ipykernel. `Notebook` imitates it with the file names and methods of IPython 9 and ipykernel 7.
+The last test runs cells in IPython itself.
 """
 
 import linecache
@@ -14,7 +14,7 @@ import pytest
 from forebay.doctor.capture.notebook_cells import cell_name, session_name
 from forebay.doctor.capture.source_lines import SourceLines
 
-TIMED = "notebook.run_magic('mark()', '<timed eval>')"  # what IPython makes of `%time mark()`
+TIMED = "notebook.run_magic('mark()', '<timed eval>')"  # corresponds to the code that IPython runs for `%time mark()`
 
 
 class Notebook:
@@ -51,7 +51,7 @@ def notebook(monkeypatch):
     module.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, "IPython", module)
     lines = SourceLines()
-    shell.variables["mark"] = lambda: lines.current_line(1)  # a cell calls it to record its own line
+    shell.variables["mark"] = lambda: lines.current_line(1)  # records the line of the cell that calls it
     shell.lines = lines
     return shell
 
@@ -99,7 +99,7 @@ def test_a_file_is_not_a_cell(notebook):
     assert cell_name(__file__) is None
 
 
-def test_a_file_name_of_old_ipython_contains_the_number_of_its_cell():
+def test_a_file_name_of_old_versions_of_ipython_contains_the_number_of_its_cell():
     assert cell_name("<ipython-input-12-46cb10db88ed>") == "Cell In[12]"
     assert cell_name("/tmp/ipykernel_2353/2444582933.py") is None
 

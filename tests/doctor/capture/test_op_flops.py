@@ -22,7 +22,7 @@ QUERIES, KEYS = [2, 4, 128, 64], [2, 4, 256, 64]
             2 * 2 * 2 * 4 * 128 * 256 * (64 + 64),
         ),
         ("aten::convolution_backward", [RESULT, IMAGES, WEIGHTS], 3 * 2 * 8 * 16 * 14 * 14 * 3 * 5 * 5),
-        (  # in four groups: each number of the result sums over the channels of its group
+        (  # a convolution in four groups: each number of the result is a sum over the channels of one group
             "aten::convolution_backward",
             [[4, 16, 13, 13], [4, 8, 15, 15], [16, 2, 3, 3]],
             3 * 2 * 4 * 16 * 13 * 13 * 2 * 3 * 3,

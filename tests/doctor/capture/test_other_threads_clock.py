@@ -1,4 +1,4 @@
-"""The CPU time of other threads, from readings of made-up clocks."""
+"""The CPU time of other threads and the runnable time of a thread, from simulated clocks."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from forebay.doctor.capture.thread_readings import INTERVAL_NS, OtherThreadsCloc
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock of a loop that is busy all the time, while other threads keep half a core busy."""
+    """Return the clock of a loop that is always busy, and a function that reads it. Other threads use half a core."""
     readings = {"now": 0}
     monkeypatch.setattr(thread_readings.time, "process_time", lambda: 1.5 * readings["now"] / 1e9)
     monkeypatch.setattr(thread_readings.time, "thread_time", lambda: readings["now"] / 1e9)
@@ -29,7 +29,7 @@ def test_the_time_of_the_loop_does_not_count(clock):
     assert clock.other_cores(3 * INTERVAL_NS, 5 * INTERVAL_NS) == pytest.approx(0.5)
 
 
-def test_without_two_readings_nothing_is_known(clock):
+def test_without_two_readings_the_cores_of_other_threads_are_unknown(clock):
     clock, read = clock
     assert clock.other_cores(0, 10) is None
     read(0)
@@ -45,7 +45,7 @@ def test_the_number_of_readings_is_limited(clock, monkeypatch):
     assert clock.other_cores(3 * INTERVAL_NS, 9 * INTERVAL_NS) is None
 
 
-def test_readings_of_another_thread_do_not_mix_with_those_of_the_loop(clock, monkeypatch):
+def test_readings_in_another_thread_than_the_loop_do_not_count(clock, monkeypatch):
     clock, read = clock
     for number in range(6):
         monkeypatch.setattr(thread_readings, "get_ident", lambda number=number: 2 if number == 5 else 1)

@@ -10,7 +10,7 @@ from forebay.doctor.model.events import EventKind
 
 
 class Library:
-    """A class of a framework."""
+    """A class of a framework, whose methods the tests hook."""
 
     def double(self, number):
         return number * 2
@@ -116,7 +116,7 @@ def test_an_attribute_that_cannot_be_replaced_is_noted(patches):
     assert "bit_length is not recorded" in patches.ledger.notes[0]
 
 
-def test_restore_restores_everything(patches):
+def test_restore_restores_all_attributes(patches):
     before = dict(vars(Library))
     hook(patches, "double", "identity", "name", "outer")
     patches.restore()
@@ -130,7 +130,7 @@ def test_restore_can_keep_one_hook(patches):
     assert apis(patches) == ["double"]
 
 
-def test_two_hooks_of_one_function_are_removed_if_the_upper_one_was_kept(patches):
+def test_two_hooks_of_one_function_are_removed_even_if_the_outer_hook_was_kept_first(patches):
     before = dict(vars(Library))
     patches.hook(Library, "double", EventKind.UPLOAD, "below", describe)
     patches.hook(Library, "double", EventKind.UPLOAD, "above", describe)

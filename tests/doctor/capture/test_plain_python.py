@@ -20,7 +20,7 @@ def python(*arguments, cwd):
 
 
 def contains_lines(report, lines):
-    """Whether the report contains the lines in this order. The report itself has further lines."""
+    """Whether the report contains the lines in this order, perhaps with other lines between them."""
     remaining = iter(report.splitlines())
     return all(line in remaining for line in lines.splitlines())
 
@@ -109,8 +109,8 @@ def test_os_exit_ends_the_process_with_its_code(write, tmp_path):
 
 @pytest.mark.parametrize("closing", ["os.close(1)", "os.closerange(0, 3)", "sys.stdout.close(); sys.stderr.close()"])
 def test_reports_are_written_after_the_script_has_closed_its_streams(write, tmp_path, closing):
-    kept_open = "taken = open('taken.txt', 'w')\n"  # gets the number of a closed stream
-    path = write(f"import os, sys\n{closing}\n{kept_open}")
+    opening = "taken = open('taken.txt', 'w')\n"  # this file gets the file descriptor of a closed stream
+    path = write(f"import os, sys\n{closing}\n{opening}")
     outputs = [f"--{kind}={tmp_path / kind}" for kind in ("html", "json", "trace", "capture")]
     profiled = python(*DOCTOR, *outputs, path, cwd=tmp_path)
     assert profiled.returncode == 0
@@ -119,7 +119,7 @@ def test_reports_are_written_after_the_script_has_closed_its_streams(write, tmp_
     assert (tmp_path / "taken.txt").read_text() == ""
 
 
-SWALLOWS = """
+IGNORES_ERRORS = """
 import time
 print("begun", flush=True)
 while True:
@@ -135,7 +135,7 @@ library.pthread_mutex_lock(mutex)
 print("begun", flush=True)
 library.pthread_mutex_lock(mutex)
 """
-RAISES_IN_A_THREAD = """
+WAITS_FOR_A_THREAD = """
 import threading, time
 threading.Thread(target=time.sleep, args=(100,)).start()
 print("begun", flush=True)
@@ -143,7 +143,7 @@ print("begun", flush=True)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("text", [SWALLOWS, WAITS_IN_C, RAISES_IN_A_THREAD])
+@pytest.mark.parametrize("text", [IGNORES_ERRORS, WAITS_IN_C, WAITS_FOR_A_THREAD])
 def test_sigterm_ends_a_script_that_does_not_end_by_itself(write, tmp_path, text):
     with subprocess.Popen([sys.executable, *DOCTOR, write(text)], cwd=tmp_path, stdout=subprocess.PIPE) as running:
         assert running.stdout.readline() == b"begun\n"
@@ -152,15 +152,15 @@ def test_sigterm_ends_a_script_that_does_not_end_by_itself(write, tmp_path, text
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("text", [SWALLOWS, WAITS_IN_C])
+@pytest.mark.parametrize("text", [IGNORES_ERRORS, WAITS_IN_C])
 def test_a_script_that_does_not_end_after_sigterm_is_reported(write, tmp_path, text):
     command = [sys.executable, *DOCTOR, f"--capture={tmp_path / 'run.gz'}", write(text)]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as running:
         assert running.stdout.readline() == b"begun\n"
         running.send_signal(signal.SIGTERM)
-        said, _ = running.communicate(timeout=90)
+        printed, _ = running.communicate(timeout=90)
     assert running.returncode == 2
-    assert b"The script was terminated" in said
+    assert b"The script was terminated" in printed
     assert Capture.load(tmp_path / "run.gz").ended == "terminated"
 
 

@@ -21,7 +21,7 @@ def library(tmp_path, monkeypatch):
 
 @pytest.fixture
 def actions_run():
-    """Record each run of the action of the library, as the value that the module had then."""
+    """Return a list. Each run of the action appends the `value` of the library's module."""
     seen = []
     finder = PostImportActions({NAME: lambda: seen.append(sys.modules[NAME].value)})
     finder.install()

@@ -16,7 +16,7 @@ def refuse(*_):
 
 @pytest.fixture
 def tensorflow(monkeypatch):
-    """A stand-in for TensorFlow that finds one GPU and has not initialised it."""
+    """Install a stand-in for TensorFlow that finds one GPU and has not initialised it."""
     config = SimpleNamespace(
         list_physical_devices=lambda kind: ["GPU:0"],
         threading=SimpleNamespace(
@@ -78,7 +78,7 @@ def test_cores_of_other_processes_are_measured(monkeypatch, all_seconds, foreign
 
 @pytest.fixture
 def profiled(monkeypatch):
-    """A meter with a reading every 100 ms for two seconds. The process keeps one core busy, others half a core."""
+    """Return a meter with a reading every 100 ms for two seconds. The process uses one core, the others half a core."""
     meter, seconds = BusyCoreMeter(), {"now": 0.0}
     monkeypatch.setattr(
         module, "_read_cpu_times", lambda: module._CpuTimes(seconds["now"], 1.5 * seconds["now"], seconds["now"])

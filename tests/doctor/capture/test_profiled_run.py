@@ -23,7 +23,7 @@ print("main is done")
 
 @pytest.fixture
 def running_thread():
-    """A thread that runs until the test ends."""
+    """Start a thread that runs until the test ends."""
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
@@ -32,7 +32,7 @@ def running_thread():
     thread.join()
 
 
-def test_a_thread_is_waited_for_until_it_ends(monkeypatch):
+def test_the_doctor_waits_until_a_thread_ends(monkeypatch):
     monkeypatch.setattr(profiled_run, "SILENT_SECONDS", 60.0)  # the thread may wait for a core
     done = []
     thread = threading.Thread(target=lambda: done.append(1))
@@ -41,12 +41,12 @@ def test_a_thread_is_waited_for_until_it_ends(monkeypatch):
     assert done == [1]
 
 
-def test_a_thread_without_events_is_not_waited_for(running_thread, monkeypatch):
+def test_the_doctor_does_not_wait_for_a_thread_without_events(running_thread, monkeypatch):
     monkeypatch.setattr(profiled_run, "SILENT_SECONDS", 0.01)
     assert wait_for_threads(lambda: 0, lambda: False) == "done"
 
 
-def test_a_thread_is_not_waited_for_after_enough_steps(running_thread):
+def test_the_doctor_does_not_wait_for_a_thread_after_enough_steps(running_thread):
     event_count = count()
     assert wait_for_threads(lambda: next(event_count), lambda: next(event_count) > 10) == "done"
 
@@ -58,7 +58,7 @@ def test_an_interrupt_ends_the_wait(running_thread):
     assert wait_for_threads(lambda: 0, interrupt) == "interrupted"
 
 
-def test_an_idle_pool_is_not_waited_for():
+def test_the_doctor_does_not_wait_for_an_idle_pool():
     others = {*profiled_run._surviving_threads()}  # threads that other tests have left in this process
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
@@ -66,7 +66,7 @@ def test_an_idle_pool_is_not_waited_for():
 
 
 @pytest.mark.slow
-def test_the_report_is_printed_and_the_process_ends_with_the_thread(tmp_path):
+def test_the_process_ends_after_the_report_and_the_thread(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, "-m", "forebay", "doctor", "train.py"],

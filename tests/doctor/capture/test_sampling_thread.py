@@ -1,4 +1,4 @@
-"""The thread of a sampler, if the process cannot start another thread."""
+"""Samplers in a process that cannot start another thread."""
 
 import _thread
 
@@ -16,7 +16,7 @@ def no_more_threads(monkeypatch):
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
 
 
-def test_a_thread_that_cannot_start_is_a_failure_and_not_an_error():
+def test_a_sampling_thread_that_cannot_start_reports_a_failure_and_raises_no_error():
     failures = []
     thread = SamplingThread(lambda: 1.0, failures.append)
     thread.start(1.0)
@@ -24,7 +24,7 @@ def test_a_thread_that_cannot_start_is_a_failure_and_not_an_error():
     assert [str(failure) for failure in failures] == ["can't start new thread"]
 
 
-def test_a_watch_without_its_thread_ends_and_has_a_note():
+def test_a_watch_without_its_sampling_thread_ends_and_has_a_note():
     with watch() as watching:
         pass
     assert "the host is recorded only in part: RuntimeError" in "".join(watching.capture.notes)

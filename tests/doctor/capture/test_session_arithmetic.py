@@ -1,4 +1,4 @@
-"""A session that ends in another thread leaves no profiler of PyTorch on in the thread of the loop."""
+"""The thread of the loop stops the profiler of PyTorch, even if the session ends in another thread."""
 
 import sys
 import threading

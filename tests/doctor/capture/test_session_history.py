@@ -48,7 +48,7 @@ def test_short_steps_end_the_history_with_the_timed_steps(session):
     assert history.steps <= 20
 
 
-def test_the_time_of_a_callback_of_the_doctor_is_no_long_step():
+def test_the_history_excludes_the_time_of_the_doctors_callback():
     session = Session(StepDetector(warm_up=1, steps=5, untraced_steps=20), on_enough=lambda: time.sleep(0.5))
     session.start()
     started = time.perf_counter()

@@ -36,7 +36,7 @@ try:
 except KeyboardInterrupt:
     print("stopped")
 '''
-CONVERSION = 22  # line of SCRIPT that converts a batch; the recorded line of most tests
+CONVERSION = 22  # number of the line of SCRIPT that converts a batch; most tests record this line
 
 
 def text_of(lines):

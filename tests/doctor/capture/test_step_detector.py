@@ -13,7 +13,7 @@ MILLISECOND = 1_000_000
 
 
 def walk(detector, site, count, each=MILLISECOND, start=0):
-    """Report calls of a site; return the number of the first call that changes the phase, or None if none does."""
+    """Report calls of a site until one changes the phase; return the number of that call, or None."""
     for number in range(1, count + 1):
         if detector.on_site(site, number, start + number * each):
             return number
@@ -21,7 +21,7 @@ def walk(detector, site, count, each=MILLISECOND, start=0):
 
 
 def report(detector, site, count, start=0, each=MILLISECOND):
-    """Report calls of a site, also after a change of the phase."""
+    """Report all calls of a site, even if a call changes the phase."""
     for number in range(1, count + 1):
         detector.on_site(site, number, start + number * each)
 
@@ -58,7 +58,7 @@ def test_operations_and_copies_must_recur_for_longer_than_other_sites():
     assert walk(StepDetector(wait_seconds=3.0, sample_seconds=0.0), OPS, 200, each=100 * MILLISECOND) is not None
 
 
-def test_operations_are_not_the_window_if_a_more_reliable_site_has_warmed_up():
+def test_operations_do_not_end_the_steps_if_a_more_reliable_site_has_warmed_up():
     detector = StepDetector(wait_seconds=0.1, sample_seconds=0.0, seconds=10**6)
     walk(detector, OPS, 70)
     assert detector.paused_until
@@ -100,7 +100,7 @@ def test_the_input_of_some_steps_is_traced_after_the_window():
 
 
 def timing_detector():
-    """Return a detector whose window has ended. It times three more steps."""
+    """Return a detector whose window has ended, and that now times three steps."""
     detector = StepDetector(warm_up=1, steps=2, untraced_steps=3)
     assert walk(detector, STEP, 3) == 3
     detector.skip_tracing()
@@ -123,7 +123,7 @@ def test_a_script_that_ends_early_ends_the_window():
 
 
 def paused_detector():
-    """Return a detector that pauses, because an upload recurs and no framework marks steps."""
+    """Return a detector that pauses the hooks, because an upload recurs and no framework marks steps."""
     detector = StepDetector(wait_seconds=1.5, sample_seconds=0.25)
     walk(detector, UPLOAD, 260)
     return detector
@@ -159,7 +159,7 @@ def test_a_site_of_an_earlier_loop_is_ignored_after_some_seconds():
     assert walk(detector, UPLOAD, 100, start=3_000 * MILLISECOND) == 60
 
 
-def test_operations_mark_a_loop_if_nothing_else_does():
+def test_operations_mark_a_loop_if_no_other_site_does():
     detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
     assert walk(detector, OPS, 100) == 60
 
@@ -317,7 +317,7 @@ def test_operations_at_the_end_of_an_epoch_do_not_replace_marked_steps():
     assert detector.anchor is None
 
 
-def test_a_loop_after_the_training_does_not_replace_it():
+def test_a_loop_after_the_training_loop_does_not_replace_it():
     detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
     walk(detector, STEP, 30, each=10 * MILLISECOND)
     assert walk(detector, UPLOAD, 4000, each=10 * MILLISECOND, start=300 * MILLISECOND) is not None
@@ -325,14 +325,14 @@ def test_a_loop_after_the_training_does_not_replace_it():
     assert (detector.start, detector.end) == (100 * MILLISECOND, 300 * MILLISECOND)
 
 
-def test_a_loop_after_a_training_of_few_steps_replaces_it():
+def test_a_loop_after_a_training_loop_of_few_steps_replaces_it():
     detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
     walk(detector, STEP, 12, each=10 * MILLISECOND)
     assert walk(detector, UPLOAD, 4000, each=10 * MILLISECOND, start=300 * MILLISECOND) is not None
     assert (detector.phase, detector.anchor) == ("tracing", UPLOAD)
 
 
-def test_if_a_script_ends_after_a_short_training_the_training_is_the_window():
+def test_if_a_script_ends_after_a_short_training_loop_its_steps_are_the_window():
     detector = StepDetector(wait_seconds=3.0, sample_seconds=0.0)
     walk(detector, UPLOAD, 100)
     assert detector.paused_until

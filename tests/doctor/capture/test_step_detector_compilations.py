@@ -1,4 +1,4 @@
-"""The step detector does not take the operations that build a model for a training loop."""
+"""The step detector does not confuse operations that build a model with a training loop."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_a_first_step_that_compiles_for_long_does_not_make_its_uploads_the_steps
     assert not upload_twice_and_run(detector, 32, 13 * SECOND, 0.02)
     assert detector.phase == "profiling"
     detector.finish(20 * SECOND)
-    assert (detector.anchor, detector.start) == (None, 0)  # the whole run, in which RUN marks the steps
+    assert (detector.anchor, detector.start) == (None, 0)  # the window is the whole run, in which RUN ends the steps
 
 
 def test_the_compiled_calls_after_a_long_compilation_mark_the_steps():

@@ -1,4 +1,4 @@
-"""The monitor samples the loop during unprofiled steps, and the script does not notice it."""
+"""The monitor samples the loop during unprofiled steps. It leaves no trace in the script."""
 
 import os
 import random
@@ -69,7 +69,7 @@ def test_a_long_step_gets_several_samples_even_if_other_steps_get_none(monkeypat
     assert "save" in names_in(monitor, run_loop(monitor, 200, 50).long_samples)
 
 
-def test_an_end_before_the_last_one_is_no_step():
+def test_a_step_end_before_the_latest_step_end_is_ignored():
     monitor = StepMonitor(SourceLines(), pytest.fail)
     for end in (*range(1, 12), 3, *range(12, 20)):
         monitor.add_end(end * 1_000_000)
@@ -78,7 +78,7 @@ def test_an_end_before_the_last_one_is_no_step():
     assert history.seconds == pytest.approx(18e-3)
 
 
-def test_a_loop_that_has_ended_is_sampled_ever_more_rarely(monitor):
+def test_the_waits_between_samples_grow_after_the_loop_has_ended(monitor):
     run_loop(monitor)
     monitor.history()  # the recorder takes all ends
     end = monitor._recorder.last_end
@@ -127,7 +127,7 @@ def test_a_monitor_that_never_started_has_no_history(monitor):
     ("kind", "seconds", "calls", "steps"),
     [
         (EventKind.STEP, 0.016, 0, 1),
-        (EventKind.STEP, 20e-6, 0, 0),  # the hook would slow so short steps, and cannot skip them
+        (EventKind.STEP, 20e-6, 0, 0),  # the hook would slow down such short steps, and cannot skip them
         (EventKind.RUN, 0.1, 1, 1),
         (EventKind.RUN, 0.004, 1, 5),
         (EventKind.RUN, 100e-6, 1, 0),

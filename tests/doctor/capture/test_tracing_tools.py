@@ -19,7 +19,7 @@ def ignore(frame, event, argument):
 
 @pytest.fixture
 def no_tools():
-    """Stop a tool that traces this process, such as a coverage tool, during a test."""
+    """Stop debuggers, coverage tools and profilers of this process during a test."""
     trace, profile = sys.gettrace(), sys.getprofile()
     sys.settrace(None)
     sys.setprofile(None)
@@ -63,7 +63,7 @@ def test_a_debugger_that_monitors_is_found(no_tools):
         sys.monitoring.free_tool_id(sys.monitoring.DEBUGGER_ID)
 
 
-def test_reading_the_tools_leaves_them_as_they_are(no_tools):
+def test_active_tools_changes_no_tool(no_tools):
     sys.settrace(ignore)
     active_tools()
     assert sys.gettrace() is ignore

@@ -1,6 +1,6 @@
-"""The recorder of floating-point operations agrees with PyTorch's own counter, and changes no result.
+"""The recorder of floating-point operations agrees with the counter of PyTorch, and changes no result.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 import os
@@ -19,7 +19,7 @@ from forebay.doctor.capture.session import Session
 
 @pytest.fixture
 def recorder(monkeypatch):
-    """Return a recorder that takes this process for one with a GPU."""
+    """Return a recorder that treats this process as a process with a GPU."""
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     errors = []
     yield ArithmeticRecorder(errors.append)

@@ -1,6 +1,6 @@
 """Emulations of cures for JAX.
 
-`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks conflict in one process.
 """
 
 from functools import partial

@@ -1,6 +1,6 @@
 """Emulations of cures for TensorFlow, and for Keras with TensorFlow as the backend.
 
-`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks conflict in one process.
 """
 
 from operator import methodcaller

@@ -1,6 +1,6 @@
 """Emulations of cures for PyTorch loaders: batches that are kept, and workers or feeds that make them.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 from dataclasses import replace

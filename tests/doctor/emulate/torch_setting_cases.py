@@ -1,6 +1,6 @@
 """Runs of PyTorch without a debug setting.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 import torch

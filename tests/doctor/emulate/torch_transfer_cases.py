@@ -1,6 +1,6 @@
 """Emulations of cures for the uploads, reads and waits of PyTorch.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 from operator import methodcaller

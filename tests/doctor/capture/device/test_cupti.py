@@ -18,7 +18,7 @@ from forebay.errors import DeviceError
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 STAND_IN = DOCTOR / "stand_in" / "cupti.c"
-SIZES = {  # bytes of copies, memsets, kernels and synchronisations, as the headers of these versions have them
+SIZES = {  # version -> bytes of its records of copies, memsets, kernels and synchronisations
     "12.1": (88, 88, 208, 40),
     "12.9": (96, 88, 208, 56),
     "13.0": (96, 88, 216, 56),
@@ -35,7 +35,7 @@ def build_library(source, folder):
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
-    """Separate copies of the libraries for this file, because they hold global state."""
+    """Build separate copies of the libraries for this file, because the libraries have global state."""
     folder = tmp_path_factory.mktemp("libraries")
     buffers = build_library(Path(cupti.__file__).with_name("buffers.c"), folder)
     return ctypes.CDLL(str(build_library(STAND_IN, folder))), open_buffers(buffers)
@@ -118,7 +118,7 @@ def test_calls_that_allocate_memory_are_kept(libraries, sizes):
     kernel = kernel_record(sizes, start=300, end=350, correlation=2)
     calls = [call_record(start=90, end=95, number=number, correlation=number) for number in (20, 21, 22)]
     seen = read(libraries, kernel + b"".join(calls))
-    assert sorted(seen.records["correlation"].tolist()) == [2, 20, 22]  # 21 is cudaMallocPitch, which is not reported
+    assert sorted(seen.records["correlation"].tolist()) == [2, 20, 22]  # the recorder removes 21, cudaMallocPitch
 
 
 def test_records_of_frequent_calls_are_disabled_and_cupti_is_detached(libraries, sizes):
@@ -142,8 +142,8 @@ def test_a_record_with_converted_times_does_not_end_before_it_starts(libraries, 
 
 
 def test_unfinished_work_is_removed(libraries, sizes):
-    under_way = kernel_record(sizes, start=0, end=0, correlation=1)
-    seen = read(libraries, under_way + kernel_record(sizes, start=10, end=20, correlation=2))
+    unfinished = kernel_record(sizes, start=0, end=0, correlation=1)
+    seen = read(libraries, unfinished + kernel_record(sizes, start=10, end=20, correlation=2))
     assert seen.records["correlation"].tolist() == [2]
 
 
@@ -181,7 +181,7 @@ def test_the_error_mentions_a_missing_compiler(tmp_path):
         open_buffers(tmp_path / "buffers.so")
 
 
-def test_records_survive_json(libraries, sizes):
+def test_records_are_equal_after_a_conversion_to_json_and_back(libraries, sizes):
     seen = read(libraries, kernel_record(sizes, start=1, end=2, correlation=3) * 10)
     again = DeviceRecords.from_json(seen.to_json())
     assert np.array_equal(again.records, seen.records)

@@ -1,6 +1,6 @@
 """The events that calls of CuPy record. A stand-in replaces CuPy.
 
-`test_framework_cases.py` runs this file in the process of the stand-in, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of the stand-in, because frameworks conflict in one process.
 """
 
 import copy
@@ -132,7 +132,7 @@ def test_all_hooks_are_removed():
     assert [dict(vars(owner)) for owner in owners] == before
 
 
-def test_objects_record_nothing_after_profiling():
+def test_objects_of_an_ended_session_record_nothing():
     kernel, device = watched(lambda: (cupy.RawKernel(SOURCE, "halve"), cupy.cuda.Device(0))).result
     silent = watched(lambda: (kernel((1,), (1,), ()), device.synchronize()))
     assert silent.of("run") == silent.of("sync") == []

@@ -1,6 +1,6 @@
 """The events that calls of JAX record.
 
-`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks conflict in one process.
 That process has two devices.
 """
 
@@ -159,13 +159,13 @@ def test_all_hooks_are_removed():
     assert monitoring.get_event_duration_listeners() == listeners
 
 
-def test_a_jitted_function_records_nothing_after_profiling():
+def test_a_jitted_function_of_an_ended_session_records_nothing():
     seen = watched(lambda: jax.jit(lambda x: x * 2))
     silent = watched(lambda: seen.result(np.ones(3)))
     assert silent.of("run") == []
 
 
-def test_functions_jitted_before_profiling_are_recorded_by_name(monkeypatch):
+def test_a_function_jitted_before_profiling_is_recorded_if_the_script_calls_it_by_name(monkeypatch):
     earlier = jax.jit(lambda x: x * 2)
     monkeypatch.setattr("__main__.earlier", earlier, raising=False)
     seen = watched(lambda: sys.modules["__main__"].earlier(np.ones(3)))
@@ -174,7 +174,7 @@ def test_functions_jitted_before_profiling_are_recorded_by_name(monkeypatch):
     assert sys.modules["__main__"].earlier is earlier
 
 
-def test_a_name_that_is_reassigned_during_profiling_keeps_its_value(monkeypatch):
+def test_a_name_that_is_reassigned_during_profiling_keeps_its_new_value(monkeypatch):
     monkeypatch.setattr("__main__.earlier", jax.jit(lambda x: x * 2), raising=False)
     watched(lambda: monkeypatch.setattr("__main__.earlier", "something else"))
     assert sys.modules["__main__"].earlier == "something else"
@@ -253,12 +253,12 @@ def test_only_the_outermost_transformed_call_is_an_event(run, times):
     assert len(watched(lambda: run(jnp.ones(3))).of("transform")) == times
 
 
-def test_a_transformed_function_records_nothing_after_profiling():
+def test_a_transformed_function_of_an_ended_session_records_nothing():
     seen = watched(lambda: jax.grad(jnp.sin))
     assert watched(lambda: seen.result(1.0)).of("transform") == []
 
 
-def test_an_imported_operation_records_nothing_after_profiling():
+def test_an_operation_imported_in_an_ended_session_records_nothing():
     seen = watched(lambda: jnp.tanh)
     x = jnp.ones(3)
     assert watched(lambda: seen.result(x)).result.shape == (3,)
@@ -290,7 +290,7 @@ def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(monkeypatch):
     ("script", "mark"), [("repeated_upload", ("run", "jax.jit")), ("eager", ("transform", "jax.grad"))]
 )
 def test_only_steps_are_recorded_after_the_window(script, mark, monkeypatch):
-    monkeypatch.setattr(op_counter, "SPAN_NS", 10**12)  # so that slow lines before the loop record no span
+    monkeypatch.setattr(op_counter, "SPAN_NS", 10**12)  # ns; otherwise slow lines before the loop record a span
     at_once = {"wait_seconds": 0.0, "sample_seconds": 0.0, "short_seconds": 0.0}
     session = Session(StepDetector(warm_up=2, steps=5, untraced_steps=5, **at_once))
     session.start()

@@ -1,6 +1,6 @@
-"""What the JAX hooks record about debug settings and callbacks.
+"""The events that the JAX hooks record for debug settings and callbacks.
 
-`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks conflict in one process.
 """
 
 import jax
@@ -33,7 +33,7 @@ def test_an_updated_option_is_recorded_with_its_line():
         (lambda: jax.disable_jit(), "jax_disable_jit"),
     ],
 )
-def test_a_context_is_recorded_while_it_is_entered(make_context, setting):
+def test_a_context_is_recorded_while_it_is_active(make_context, setting):
     def run():
         with make_context():
             return jax.jit(lambda x: x + 1)(1)
@@ -69,7 +69,7 @@ def test_a_trace_is_recorded_until_it_is_stopped(tmp_path):
     assert [event.api for event in watched(run).of("setting")] == ["jax.profiler"]
 
 
-def test_a_print_is_timed_on_its_own_line(capsys):
+def test_a_print_is_recorded_on_its_own_line(capsys):
     @jax.jit
     def step(x):
         jax.debug.print("value {}", x)
@@ -81,7 +81,7 @@ def test_a_print_is_timed_on_its_own_line(capsys):
         return [float(result) for result in results]
 
     seen = watched(run)
-    # Older versions of JAX print by `jax.debug.callback`.
+    # Older versions of JAX print with `jax.debug.callback`.
     api = "jax.debug.print" if hasattr(debugging, "debug_print_p") else "jax.debug.callback"
     assert {seen.text(event) for event in seen.of("callback", api)} == {'jax.debug.print("value {}", x)'}
     assert len(seen.of("callback")) == 5
@@ -101,7 +101,7 @@ def test_callbacks_return_their_results_and_are_recorded_by_name():
     assert sorted(event.api for event in seen.of("callback")) == ["jax.experimental.io_callback", "jax.pure_callback"]
 
 
-def test_a_callback_that_fails_fails_as_without_the_doctor():
+def test_an_error_of_a_callback_is_raised():
     def fail(x):
         raise ValueError("no such value")
 
@@ -112,7 +112,7 @@ def test_a_callback_that_fails_fails_as_without_the_doctor():
         watched(run)
 
 
-def test_a_function_that_was_compiled_while_profiled_records_nothing_later():
+def test_a_function_that_was_compiled_during_profiling_records_nothing_later():
     calls = []
     step = jax.jit(lambda x: jax.debug.callback(calls.append, x))
     seen = watched(lambda: (step(1.0), jax.effects_barrier()))

@@ -1,6 +1,6 @@
-"""A profiled jitted function behaves as usual.
+"""Functions of JAX behave during profiling as they do without it.
 
-`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks conflict in one process.
 That process has two devices.
 """
 
@@ -24,14 +24,14 @@ MAKES_DECORATORS = inspect.signature(jax.jit).parameters["fun"].default is not i
 
 
 class Model:
-    """A class with methods that are jitted in the two usual ways."""
+    """A class of the user. `decorated` adds a jitted method."""
 
     def __init__(self, factor):
         self.factor = factor
 
     @classmethod
     def decorated(cls):
-        """Return a model whose class was decorated during profiling."""
+        """Return a model of a subclass, whose method is decorated with `jax.jit` in this call."""
 
         class Watched(cls):
             @functools.partial(jax.jit, static_argnums=0)
@@ -75,7 +75,7 @@ def with_decorator_arguments():
 
 
 def call_after_an_error():
-    """Branch on a traced value, which raises an error of JAX; then call another function."""
+    """Branch on a traced value, which raises an error of JAX. Then call another jitted function."""
     with pytest.raises(jax.errors.TracerBoolConversionError):
         jax.jit(lambda x: 1 if x else 2)(1.0)
     return jax.jit(square_sum)(jnp.arange(3.0))
@@ -100,7 +100,7 @@ USAGES = {
     "checkpoint": lambda: jax.grad(jax.checkpoint(jax.jit(square_sum)))(ROW),
     "static numbers": lambda: jax.jit(lambda x, n: jnp.tile(x, n), static_argnums=1)(ROW, 2),
     "static names": lambda: jax.jit(lambda x, n: jnp.tile(x, n), static_argnames="n")(ROW, n=2),
-    "donated": lambda: jax.jit(lambda x: x * 2, donate_argnums=0)(jnp.arange(3.0)),
+    "a donated argument": lambda: jax.jit(lambda x: x * 2, donate_argnums=0)(jnp.arange(3.0)),
     "trees": lambda: jax.jit(lambda tree: tree["a"] + tree["b"][0])({"a": ROW, "b": (ROW, 1)}),
     "keywords": lambda: jax.jit(lambda *, self, x: self * x)(self=2.0, x=ROW),
     "a decorator with arguments": with_decorator_arguments,
@@ -128,14 +128,14 @@ USAGES = {
     "grad's name": lambda: jax.grad(square_sum).__name__,
     "grad's docstring": lambda: jax.grad(square_sum).__doc__,
     "a partial of grad": lambda: functools.partial(jax.grad, argnums=1)(lambda x, y: x * y)(2.0, 3.0),
-    "a hook of jax.tree": lambda: jax.tree.map(jnp.add, {"a": ROW}, {"a": ROW}),
+    "an operation in jax.tree.map": lambda: jax.tree.map(jnp.add, {"a": ROW}, {"a": ROW}),
     "a ufunc's own methods": lambda: jnp.add.reduce(ROW),
     "a ufunc's type": lambda: isinstance(jnp.add, jnp.ufunc),
     "an activation's gradient": lambda: jax.grad(jax.nn.relu)(1.5),
     "an activation that is jitted": lambda: jax.jit(jax.nn.gelu)(ROW),
     "operators with NumPy on the left": lambda: ROW * jnp.arange(3.0),
-    "operators that do not fit": lambda: jnp.arange(3.0).__add__(object()) is NotImplemented,
-    "copied": lambda: copy.deepcopy({"mean": jnp.mean})["mean"](ROW),
+    "an operator with an unsupported operand": lambda: jnp.arange(3.0).__add__(object()) is NotImplemented,
+    "a copied operation": lambda: copy.deepcopy({"mean": jnp.mean})["mean"](ROW),
 }
 
 
@@ -153,7 +153,7 @@ def test_disable_jit_is_respected():
 
 
 @pytest.mark.parametrize(
-    ("look", "expected"),
+    ("read_property", "expected"),
     [
         (lambda function: function.__name__, "square_sum"),
         (lambda function: function.__doc__, "The sum of squares."),
@@ -169,8 +169,8 @@ def test_disable_jit_is_respected():
         (lambda function: hash(function) == hash(function), True),
     ],
 )
-def test_a_profiled_function_looks_like_a_jitted_function(look, expected):
-    assert watched(lambda: look(jax.jit(square_sum))).result == expected
+def test_a_profiled_function_looks_like_a_jitted_function(read_property, expected):
+    assert watched(lambda: read_property(jax.jit(square_sum))).result == expected
 
 
 def test_a_donated_array_is_deleted():

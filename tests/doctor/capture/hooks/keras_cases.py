@@ -1,6 +1,6 @@
 """The Keras hooks change no result and record the expected events.
 
-`test_framework_cases.py` runs this file once per backend, each in its own process, because frameworks clash in one
+`test_framework_cases.py` runs this file once per backend, each in its own process, because frameworks conflict in one
 process.
 """
 
@@ -24,7 +24,7 @@ OWNERS = (  # classes whose methods the hooks replace
 X = np.random.default_rng(0).normal(size=(320, 8)).astype("float32")
 Y = X[:, :1].copy()
 
-QUIETLY = {"shuffle": False, "verbose": 0}
+FIT_OPTIONS = {"shuffle": False, "verbose": 0}
 
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="only the TensorFlow backend does this")
 
@@ -37,7 +37,7 @@ class Rows(keras.utils.PyDataset):
         return X[index * 32 :][:32], Y[index * 32 :][:32]
 
 
-class Broken(keras.callbacks.Callback):
+class FailingCallback(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         raise LookupError("not this batch")
 
@@ -78,9 +78,9 @@ def test_a_profiled_fit_has_the_same_losses():
 )
 def test_every_batch_of_a_fit_records_a_step_and_an_input_wait(data, loader):
     with watched() as seen:
-        new_model().fit(**data(), steps_per_epoch=10, **QUIETLY)
+        new_model().fit(**data(), steps_per_epoch=10, **FIT_OPTIONS)
     assert [event.api for event in seen.of("step")] == ["Model.fit"] * 10
-    assert seen.lines("step") == seen.lines("input") == {"new_model().fit(**data(), steps_per_epoch=10, **QUIETLY)"}
+    assert seen.lines("step") == seen.lines("input") == {"new_model().fit(**data(), steps_per_epoch=10, **FIT_OPTIONS)"}
     assert set(seen.detail("input", "loader")) == {"DataLoader" if BACKEND == "torch" else loader}
     assert len(seen.of("input")) >= (3 if BACKEND == "tensorflow" else 10)  # the first five calls are not recorded
     assert seen.notes == []
@@ -92,7 +92,7 @@ def test_every_batch_of_a_fit_records_a_step_and_an_input_wait(data, loader):
 )
 def test_preparation_is_recorded_at_the_line_of_the_users_function(data, line, what):
     with watched() as seen:
-        new_model().fit(data(), steps_per_epoch=10, **QUIETLY)
+        new_model().fit(data(), steps_per_epoch=10, **FIT_OPTIONS)
     assert line in seen.lines("prepare")
     assert len([recorded for recorded in seen.detail("prepare", "what") if recorded == what]) >= 10
 
@@ -128,7 +128,7 @@ def test_an_error_passes_unchanged_and_later_steps_are_recorded():
     model = new_model()
     with watched() as seen:
         with pytest.raises(LookupError, match="not this batch"):
-            model.fit(X, Y, verbose=0, callbacks=[Broken()])
+            model.fit(X, Y, verbose=0, callbacks=[FailingCallback()])
         model.train_on_batch(X, Y)
     assert [event.api for event in seen.of("step")] == ["Model.train_on_batch"]
 
@@ -141,7 +141,7 @@ def test_an_error_of_a_generator_passes_unchanged():
         raise LookupError("no more")
 
     with watched(), pytest.raises(Exception, match="no more"):
-        new_model().fit(broken(), **QUIETLY)
+        new_model().fit(broken(), **FIT_OPTIONS)
 
 
 @only_tensorflow

@@ -1,6 +1,6 @@
 """The events of tf.data pipelines: their settings, and waits for input inside compiled functions.
 
-`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks conflict in one process.
 """
 
 import tensorflow as tf
@@ -61,7 +61,7 @@ def test_an_input_wait_of_a_compiled_function_is_inside_its_run():
     assert seen.lines("input") == {"total(batches)"}
 
 
-def test_calls_outside_a_trace_wait_as_long_as_the_traced_calls():
+def test_the_input_waits_of_calls_outside_a_trace_are_estimated():
     batches = iter(tf.data.Dataset.range(2000).batch(40))
     total = tf.function(lambda batches: tf.reduce_sum(next(batches)))
     with watched() as seen:
@@ -72,7 +72,7 @@ def test_calls_outside_a_trace_wait_as_long_as_the_traced_calls():
     assert len(traced) < len(seen.of("input")) < len(seen.of("run"))  # the first call compiles the function
 
 
-def test_a_trace_after_the_profiled_steps_replaces_the_early_one():
+def test_estimates_use_the_trace_after_the_profiled_steps_instead_of_the_early_trace():
     calls = [input_waits._ReadingCall(1, start, start + 100, 0, {}, trace) for start, trace in ((0, 1), (200, 2))]
     others = [input_waits._ReadingCall(1, start, end, 0, {}) for start, end in ((400, 700), (800, 1200))]
     reads = [BatchRead(10, 90, 8), BatchRead(225, 250, 8)]

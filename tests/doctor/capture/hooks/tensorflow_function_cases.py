@@ -1,6 +1,6 @@
 """The events of TensorFlow operations, compiled functions and optimizers.
 
-`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks conflict in one process.
 """
 
 import tensorflow as tf

@@ -1,6 +1,6 @@
 """The spans that the TensorFlow hooks record for debug settings.
 
-`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks conflict in one process.
 """
 
 import tensorflow as tf
@@ -49,7 +49,7 @@ def test_a_print_in_a_function_is_recorded_on_its_own_line():
     assert settings(seen) == [("tf.print", 'tf.print("mean", x, output_stream=NOWHERE)')]
 
 
-def test_a_print_elsewhere_is_not_recorded():
+def test_prints_that_run_eagerly_in_a_pipeline_or_in_a_branch_are_not_recorded():
     @tf.function
     def step(x):
         if x > 2:

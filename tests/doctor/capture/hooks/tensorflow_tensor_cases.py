@@ -1,6 +1,6 @@
 """Each transfer of a TensorFlow tensor is one event with the details that rules need.
 
-`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks conflict in one process.
 """
 
 import threading

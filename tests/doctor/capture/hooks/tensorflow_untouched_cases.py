@@ -1,6 +1,6 @@
 """Profiling changes no result, error, trace or profiler of TensorFlow, and all hooks are removed.
 
-`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks conflict in one process.
 """
 
 import pickle

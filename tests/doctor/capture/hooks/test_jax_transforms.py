@@ -1,4 +1,4 @@
-"""A gradient that JAX runs operation by operation: its finding, its line and the gain of compiling the step."""
+"""A gradient that JAX runs operation by operation: its finding, its line and the gain of a compiled step."""
 
 import pytest
 from tests.doctor import device_rig as rig

@@ -25,7 +25,7 @@ def test_lines_of_an_inner_loop_do_not_start_an_iteration_of_the_outer_loop():
     assert (detector.starts_at(2), detector.starts_at(1)) == (False, True)
 
 
-def test_a_loop_of_one_line_starts_at_it():
+def test_each_iteration_of_a_loop_of_one_line_starts_at_this_line():
     assert detect(*[5] * 100).starts_at(5)
 
 

@@ -11,13 +11,13 @@ US = 1_000  # nanoseconds
 
 @pytest.fixture
 def counter(monkeypatch):
-    # The tests pass made-up times. The cost of a sample would otherwise be measured on this machine.
+    # The tests pass invented times. Without this patch, the counter would measure the cost of a sample on this machine.
     monkeypatch.setattr(op_counter, "SAMPLE_COST_BOUNDS_NS", (3 * US, 3 * US))
     return OpCounter(Ledger(), "operations")
 
 
 def run(counter, operations, *, each=10 * US, start=0):
-    """Run operations as the hooks do; return the end of the last one and the number of samples.
+    """Run operations as the hooks do; return the end of the last operation and the number of samples.
 
     An operation begins every `each` nanoseconds. The call takes the first half, and the operation the second.
     """

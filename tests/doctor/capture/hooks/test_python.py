@@ -1,4 +1,4 @@
-"""The recorded spans of the tracing tools of Python, and the emulation that keeps them off."""
+"""The recorded spans of Python's tracing tools, and the emulation that keeps these tools off."""
 
 import cProfile
 import sys
@@ -15,7 +15,7 @@ def settings(seen):
 
 @pytest.fixture
 def no_profiler():
-    """Stop a tool that traces this process, such as a coverage tool, during a test."""
+    """Stop profilers and memory tracing of this process during a test."""
     profile, frames = sys.getprofile(), tracemalloc.get_traceback_limit() if tracemalloc.is_tracing() else 0
     sys.setprofile(None)
     tracemalloc.stop()

@@ -69,7 +69,7 @@ def test_each_conversion_of_a_batch_is_an_upload_with_a_new_key(captures):
     assert per_step(captures["conversion_in_loop_healthy"], EventKind.UPLOAD) == 0
 
 
-def test_a_slow_dataset_has_an_input_wait_and_a_row_per_step(captures):
+def test_a_slow_dataset_has_one_input_wait_and_one_row_event_per_step(captures):
     capture = captures["input_bound"]
     assert per_step(capture, EventKind.INPUT) == per_step(capture, EventKind.PREPARE, "Dataset.__getitem__") == 1
     rows = events(capture, EventKind.PREPARE, "Dataset.__getitem__")

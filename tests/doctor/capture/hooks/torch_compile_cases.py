@@ -1,6 +1,6 @@
 """Profiling keeps the number of graphs of `torch.compile`, and records each compilation but no calls inside a graph.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 import copy
@@ -17,7 +17,7 @@ from torch._dynamo.callback import callback_handler
 
 from forebay.doctor.model.events import EventKind
 
-# Older versions of PyTorch report no reasons and no backward passes. Then the doctor records neither.
+# Older versions of PyTorch do not report reasons or backward passes, so the doctor cannot record them.
 with_reasons = pytest.mark.skipif(
     not hasattr(utils.CompilationMetrics, "recompile_reason"), reason="this PyTorch reports no reasons of compilations"
 )
@@ -150,7 +150,7 @@ def test_each_compilation_records_its_function_and_reason(seen):
 
 
 @with_reasons
-def test_a_compiled_value_is_a_reason_but_is_not_recorded(seen):
+def test_a_compilation_because_of_a_new_value_is_recorded_without_the_value(seen):
     compiled = torch.compile(scaled, backend="eager")
     compiled(torch.ones(3), "one"), compiled(torch.ones(3), "other")
     assert seen.of(EventKind.COMPILE)[1].detail == {"function": "scaled", "reason": "value"}
@@ -202,14 +202,14 @@ def test_a_compiled_module_can_be_copied_and_pickled(seen):
     assert torch.equal(read(torch.ones(3)), compiled(torch.ones(3)))
 
 
-def broken(x):
+def with_graph_breaks(x):
     y = x * 2
     sys.stdout.write("")
     return y + 1 if y.sum() > 0 else y - 1
 
 
 def test_a_graph_break_is_recorded_with_its_line(seen):
-    compiled = torch.compile(broken, backend="eager")
+    compiled = torch.compile(with_graph_breaks, backend="eager")
     assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
     assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
     breaks = [event.detail["graph_break"] for event in seen.of(EventKind.COMPILE) if "graph_break" in event.detail]

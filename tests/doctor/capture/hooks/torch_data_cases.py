@@ -1,6 +1,6 @@
 """The events of PyTorch loaders: preparation and input waits.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 import random
@@ -62,7 +62,7 @@ class Transformed(Rows):
         self.transform = transform
 
 
-class Helped(Rows):
+class DrawingInMethod(Rows):
     def __getitem__(self, index):
         return self.change(super().__getitem__(index))
 
@@ -75,7 +75,7 @@ class Moving(Rows):
         return torch.ones(8).to("meta")
 
 
-class Broken(Rows):
+class Failing(Rows):
     def __getitem__(self, index):
         raise LookupError(f"no row {index}")
 
@@ -202,14 +202,14 @@ def test_a_loader_and_each_of_its_epochs_are_builds(seen):
     "dataset",
     [
         Shifted(),
-        Helped(),
+        DrawingInMethod(),
         Wrapped(Shifted()),
         ConcatDataset([Rows(), Shifted()]),
         Transformed(Compose(Compose(Blur()))),
         Transformed(lambda row: row + torch.rand(())),
     ],
 )
-def test_rows_that_may_differ_in_every_epoch_are_random(seen, dataset):
+def test_rows_that_may_differ_between_epochs_are_random(seen, dataset):
     DataLoader(dataset, batch_size=4)
     (construction,) = seen.of(EventKind.BUILD)
     assert construction.detail["random_rows"]
@@ -252,7 +252,7 @@ class OwnRandom(random.Random):
     pass
 
 
-class Several(Rows):
+class SeveralGenerators(Rows):
     def __init__(self):
         self.rng, self.generator = OwnRandom(1), torch.Generator()
         self.transform = Compose(Drawing())
@@ -262,7 +262,7 @@ class Several(Rows):
 @pytest.mark.parametrize(
     ("dataset", "generators"),
     [
-        (Several(), "rng: Random, generator: torch.Generator, transform.transforms[0].generator: Random"),
+        (SeveralGenerators(), "rng: Random, generator: torch.Generator, transform.transforms[0].generator: Random"),
         (Augmented(), "rng: Generator, transform.generator: Random"),
         (Wrapped(Augmented()), "dataset.rng: Generator, dataset.transform.generator: Random"),
         (Rows(), None),
@@ -307,7 +307,7 @@ def test_a_dataset_without_a_length_has_no_number_of_rows(seen, loader):
     assert seen.ledger.notes == []
 
 
-class Divided(Stream):
+class DividedStream(Stream):
     def __iter__(self):
         worker = torch.utils.data.get_worker_info()
         return iter(range(0 if worker is None else worker.id, 12, 1 if worker is None else worker.num_workers))
@@ -317,13 +317,13 @@ class Divided(Stream):
     ("loader", "kind"),
     [
         ({"dataset": Stream()}, "whole"),
-        ({"dataset": Divided()}, "divided"),
-        ({"dataset": Wrapped(Divided())}, None),
+        ({"dataset": DividedStream()}, "divided"),
+        ({"dataset": Wrapped(DividedStream())}, None),
         ({"dataset": Stream(), "worker_init_fn": print}, "divided"),
         ({"dataset": Rows()}, None),
     ],
 )
-def test_a_stream_tells_whether_workers_divide_its_rows(seen, loader, kind):
+def test_the_event_of_a_stream_says_whether_workers_divide_its_rows(seen, loader, kind):
     DataLoader(**loader)
     (construction,) = seen.of(EventKind.BUILD)
     assert construction.detail.get("stream") == kind
@@ -331,7 +331,7 @@ def test_a_stream_tells_whether_workers_divide_its_rows(seen, loader, kind):
 
 def test_an_error_of_a_dataset_passes_and_the_next_loader_is_recorded(seen):
     with pytest.raises(LookupError, match="no row 0"):
-        count_batches(DataLoader(Broken(), batch_size=4))
+        count_batches(DataLoader(Failing(), batch_size=4))
     count_batches(DataLoader(Rows(), batch_size=4))
     assert len(seen.of(EventKind.INPUT)) == 3
 

@@ -1,6 +1,6 @@
-"""The ends of steps of PyTorch, which optimizers mark.
+"""The step ends that PyTorch optimizers mark.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 import gc

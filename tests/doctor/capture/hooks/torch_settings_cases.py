@@ -1,6 +1,6 @@
 """The spans that the PyTorch hooks record for debug settings.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 import sys
@@ -46,7 +46,7 @@ def test_the_other_name_of_the_context_is_recorded_too():
     assert [api for api, _ in settings(seen)] == ["torch.autograd.set_detect_anomaly"]
 
 
-def test_a_setting_that_is_switched_off_twice_is_recorded_once():
+def test_a_setting_that_is_switched_off_twice_has_one_span():
     with watched() as seen:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.use_deterministic_algorithms(False)
@@ -55,7 +55,7 @@ def test_a_setting_that_is_switched_off_twice_is_recorded_once():
 
 
 @pytest.mark.parametrize(("mode", "count"), [("warn", 1), (1, 1), ("default", 0), (0, 0)])
-def test_the_deterministic_debug_mode_counts_unless_it_is_the_default(mode, count):
+def test_a_deterministic_debug_mode_is_recorded_unless_it_is_the_default(mode, count):
     with watched() as seen:
         torch.set_deterministic_debug_mode(mode)
     torch.set_deterministic_debug_mode(0)
@@ -109,7 +109,7 @@ def test_data_parallel_on_one_device_is_not_recorded():
     assert settings(seen) == []
 
 
-def test_a_sample_taken_while_anomaly_mode_stores_a_stack_says_so(monkeypatch):
+def test_a_sample_shows_that_anomaly_mode_stores_a_stack(monkeypatch):
     found, functions, extract = [], CalledFunctions(SourceLines()), traceback.extract_stack
 
     def sample():

@@ -1,7 +1,7 @@
 """Each transfer of a tensor is one event with the details that rules need.
 
 The device `meta` stands for an accelerator. `test_framework_cases.py` runs this file in the process of PyTorch, because
-frameworks clash in one process.
+frameworks conflict in one process.
 """
 
 import sys
@@ -207,7 +207,7 @@ def test_a_tensor_without_dimensions_is_no_sequence(seen):
     assert "__getitem__" not in vars(torch.Tensor)
 
 
-def test_a_data_dependent_shape_waits_for_the_device(fake):
+def test_a_call_with_a_data_dependent_shape_waits_for_the_device(fake):
     kind, nbytes, detail = torch_tensors.describe_wait(None, (), {"input": torch.empty(1000, device="cuda")})
     assert (kind, nbytes, detail["shape"]) == (EventKind.DOWNLOAD, 8, [1000])
 
@@ -285,7 +285,7 @@ def test_a_version_with_unknown_loaders_is_still_profiled(monkeypatch):
     assert seen.ledger.notes[0].startswith("DataLoader is recorded only in part: AttributeError")
 
 
-def test_all_hooks_fit_the_installed_version(seen):
+def test_all_hooks_match_the_installed_version(seen):
     assert seen.ledger.notes == []
 
 

@@ -1,6 +1,6 @@
 """Profiling changes no result, error, gradient, subclass or copy of PyTorch, and all hooks are removed.
 
-`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
 
 import copy
@@ -35,11 +35,11 @@ OWNERS = (  # modules and classes whose attributes the hooks replace
     fetch._MapDatasetFetcher,
     fetch._IterableDatasetFetcher,
 )
-LARGE = 2000  # numbers; enough that a hook reads them to make a key of the data
+LARGE = 2000  # numbers in a tensor; for so many, a hook reads the data to compute its key
 
 
 class Labelled(torch.Tensor):
-    """A subclass whose type survives only the functions in its table `handled`, as in some libraries."""
+    """A subclass. Only the functions in the table `handled` return this type, as in some libraries."""
 
     handled = frozenset()
     calls = ()
@@ -146,7 +146,7 @@ def test_errors_pass_unchanged(wrong):
     with watched() as seen:
         with pytest.raises(type(plain.value)) as found:
             wrong()
-        torch.ones(()).item()  # is recorded, although the call before it failed
+        torch.ones(()).item()  # must be recorded, although the call before it failed
     assert str(found.value) == str(plain.value)
     assert seen.apis(EventKind.DOWNLOAD) == ["Tensor.item"]
 
@@ -162,7 +162,7 @@ def test_gradients_flow_through_hooked_calls():
     assert y[0].item() == 7
 
 
-def test_tensors_can_be_copied_and_pickled():
+def test_modules_can_be_copied_pickled_and_saved():
     model = torch.nn.Linear(3, 3)
     with watched():
         copied, read = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
