@@ -1,4 +1,4 @@
-"""Capture files that a hostile author could write: wrong types, huge values, bombs and truncated data."""
+"""Capture files that a hostile author could write: wrong types, huge values, decompression bombs, truncated data."""
 
 import base64
 import gzip
@@ -29,7 +29,7 @@ def document():
 
 
 def _changed(path, value):
-    """Return the bytes of a capture with one value replaced. `path` is a list of keys."""
+    """Return the bytes of a capture file with one value replaced. `path` is a list of keys."""
     changed = part = document()
     for key in path[:-1]:
         part = part[key]
@@ -90,24 +90,24 @@ _WRONG_PARTS = {
     "a frame that is its own caller": (["history"], {**_HISTORY, "frames": [[0, 0, ""]]}),
     "a frame without a name": (["history"], {**_HISTORY, "frames": [[-1, 0, None]]}),
     "a block without steps": (["history"], {**_HISTORY, "blocks": [[0, 1.0, 1.0, []]]}),
-    "a block of endless steps": (["history"], {**_HISTORY, "blocks": [[1, 1e300, 1.0, []]]}),
+    "a block that takes 1e300 seconds": (["history"], {**_HISTORY, "blocks": [[1, 1e300, 1.0, []]]}),
     "a long step with a negative position": (["history"], {**_HISTORY, "long_steps": [[-1, 1.0, []]]}),
-    "measurements of no steps": (["history"], {**_HISTORY, "resolution": 0}),
+    "a resolution of 0 steps": (["history"], {**_HISTORY, "resolution": 0}),
     "a history without frames": (["history"], {"blocks": []}),
     "event time": (["events", 0, 5], 2**63),
     "event size": (["events", 0, 6], -1),
     "event line": (["events", 0, 2], "0"),
     "event detail": (["events", 0, 7], {"shape": "x"}),
     "event count": (["events", 0, 7], {"count": "many", "constants_nbytes": []}),
-    "a record without its name": (["device", "records"], _records(name=99)),
+    "a record with an unknown name": (["device", "records"], _records(name=99)),
     "a record of impossible size": (["device", "records"], _records(nbytes=2**64 - 1)),
     "half a record": (["device", "records"], base64.b64encode(zlib.compress(b"x" * 9)).decode()),
     "records that are not base64": (["device", "records"], "\u2603"),
     "records that are not compressed": (["device", "records"], "AAAA"),
-    "a bomb in the records": (["device", "records"], _records_bomb),
+    "a decompression bomb in the records": (["device", "records"], _records_bomb),
     "negative drops": (["device", "dropped"], -1),
 }
-# Name -> function that returns the bytes of the file. Tests call it, because the bombs take seconds to make.
+# Name -> function that returns the bytes of a file. The values are functions because the bombs take seconds to make.
 FILES = {
     **{
         f"{key} is {str(value)[:40]}": partial(_changed, [key], value)
@@ -119,13 +119,15 @@ FILES = {
     "deep objects": lambda: _text('{"a":' * 50_000),
     "a number of 5,000 digits": lambda: _text('{"capture_version": ' + "9" * 5000 + "}"),
     "a list": lambda: _text("[1]"),
-    "a text": lambda: _text('"x"'),
-    "nothing": lambda: _text(""),
+    "a string": lambda: _text('"x"'),
+    "an empty file": lambda: _text(""),
     "null": lambda: _text("null"),
     "not UTF-8": lambda: _text(b"\xff\xfe\xfa"),
     "truncated": lambda: _changed(["rank"], None)[:-20],
     "damaged": lambda: _changed(["rank"], None)[:60] + b"\0" * 50,
     "only a header": lambda: b"\x1f\x8b",
-    "a bomb": lambda: gzip_bomb(b'{"capture_version":1,"x":"', 600, b"a"),
-    "a bomb of values": lambda: gzip.compress(b'{"capture_version":1,"x":[' + b"[]," * 41_000_000, 1),
+    "a decompression bomb": lambda: gzip_bomb(b'{"capture_version":1,"x":"', 600, b"a"),
+    "a decompression bomb of many values": lambda: gzip.compress(
+        b'{"capture_version":1,"x":[' + b"[]," * 41_000_000, 1
+    ),
 }

@@ -1,4 +1,4 @@
-"""Capture files: saved captures load again, and other files are refused."""
+"""Capture files: a saved capture loads again, other files are refused, and the source text can be removed."""
 
 import gzip
 import json
@@ -46,9 +46,9 @@ def test_a_saved_capture_loads_again(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [b"", b"plain text", *(gzip.compress(text, mtime=0) for text in (b"[]", b"{", b"{}"))],
-    ids=["nothing", "plain text", "a list", "half a document", "an empty one"],
+    ids=["an empty file", "plain text", "a list", "half a document", "an empty document"],
 )
-def test_other_files_are_refused(tmp_path, content):
+def test_a_file_that_is_not_a_capture_is_refused(tmp_path, content):
     (tmp_path / "no.capture").write_bytes(content)
     with pytest.raises(CaptureError, match=r"no\.capture is not a capture"):
         Capture.load(tmp_path / "no.capture")

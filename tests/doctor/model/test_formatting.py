@@ -15,14 +15,14 @@ from forebay.doctor.model.events import Line
     [(0, "0 s"), (2e-9, "2.00 ns"), (0.0009996, "1.00 ms"), (0.0119, "11.9 ms"), (0.9994, "999 ms"), (0.9999, "1.00 s"),
      (75.25, "75.2 s"), (4000, "4,000 s")],
 )  # fmt: skip
-def test_a_time_has_three_digits(value, text):
+def test_a_time_is_rounded_to_three_significant_digits(value, text):
     assert formatting.format_seconds(value) == text
 
 
 @pytest.mark.parametrize(
     ("share", "text"), [(0, "0%"), (0.0001, "0%"), (0.031, "3.1%"), (0.0996, "10%"), (0.5, "50%"), (1, "100%")]
 )
-def test_small_shares_have_one_decimal(share, text):
+def test_shares_from_0_05_to_10_percent_have_one_decimal(share, text):
     assert formatting.format_percent(share) == text
 
 
