@@ -23,7 +23,7 @@ from forebay.doctor.report.document import to_document
 from forebay.doctor.report.terminal_compare import render_ranks
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
-pytestmark = pytest.mark.timeout(600)  # two processes import a framework
+pytestmark = pytest.mark.timeout(600)  # seconds; two processes import a framework
 
 
 def ranks_of(*captures, numbered=True):
@@ -33,7 +33,7 @@ def ranks_of(*captures, numbered=True):
 
 
 def synchronized_rank(us):
-    """Compute for `us` microseconds, then wait in a collective until 1 ms has passed."""
+    """Return the capture of a rank that computes for `us` microseconds and waits in a collective until 1 ms is over."""
 
     def program(rig):
         rig.launch(us)
@@ -183,7 +183,7 @@ def test_jax_gives_the_rank_once_it_is_initialized(monkeypatch):
 def two_ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "forebay", "doctor", "--capture", "run.gz", DOCTOR / "ranks" / "two_ranks.py"]
-    settings = {"WORLD_SIZE": "2", "MEETING_PLACE": f"file://{folder}/meeting", "CUDA_VISIBLE_DEVICES": ""}
+    settings = {"WORLD_SIZE": "2", "INIT_METHOD": f"file://{folder}/store", "CUDA_VISIBLE_DEVICES": ""}
     settings |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     running = [
         subprocess.Popen(command, cwd=folder, env=os.environ | settings | {"RANK": rank}, stdout=subprocess.DEVNULL)

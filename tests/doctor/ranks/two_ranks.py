@@ -1,4 +1,4 @@
-"""Two ranks sum their gradients. The second rank converts a batch in each step, so it is the slow one."""
+"""Two ranks sum their gradients. The second rank is slower: it converts a batch in each step."""
 
 import os
 
@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-dist.init_process_group("gloo", init_method=os.environ["MEETING_PLACE"], rank=rank, world_size=ranks)
+dist.init_process_group("gloo", init_method=os.environ["INIT_METHOD"], rank=rank, world_size=ranks)
 model = torch.nn.Linear(64, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 rows = np.random.default_rng(rank).standard_normal((512, 64))

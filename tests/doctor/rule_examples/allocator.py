@@ -1,4 +1,4 @@
-"""The loop gives the memory of PyTorch back to the driver in every step."""
+"""In every step, the loop returns the memory that PyTorch caches to the driver."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Every step sends all gradients in float32. Run it with `torchrun --nproc-per-node 2 collectives.py`."""
+"""Every step sends all gradients in float32. Run the script with `torchrun --nproc-per-node 2 collectives.py`."""
 
 import os
 

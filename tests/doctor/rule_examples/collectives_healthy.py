@@ -1,4 +1,4 @@
-"""Every fourth step sends the gradients of four batches. Run it with `torchrun --nproc-per-node 2`."""
+"""Every fourth iteration sends the gradients of four batches. Run the script with `torchrun --nproc-per-node 2`."""
 
 import os
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""The optimizer reads and writes the parameters, the gradients and its states in several passes."""
+"""The optimizer updates its states and the parameters in several passes over the memory."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The optimizer reads and writes the parameters, the gradients and its states in one pass."""
+"""The optimizer updates its states and the parameters in one pass over the memory."""
 
 import torch
 

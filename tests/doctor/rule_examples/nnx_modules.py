@@ -1,4 +1,4 @@
-"""Flax takes the model and the optimizer apart before each call of the compiled step."""
+"""Before each call of the compiled step, Flax takes the model and the optimizer apart."""
 
 import jax
 import jax.numpy as jnp
