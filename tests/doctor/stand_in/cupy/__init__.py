@@ -1,7 +1,7 @@
 """A stand-in for CuPy without a GPU, with the functions that the tests of the doctor use. NumPy holds the arrays.
 
-Like CuPy, it queues operations. A call that reads a value waits for all operations queued before. NumPy cannot read
-an array's values without an explicit call.
+Like CuPy, the stand-in queues operations. A call that reads a value waits for all operations that are queued. NumPy
+cannot read an array's values without an explicit call.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ float32, int64 = np.float32, np.int64
 
 
 class ndarray(ndarray_base):  # noqa: N801
-    """A Python class, whose methods can be replaced. In CuPy, it inherits them from a class written in Cython."""
+    """A Python class, so that hooks can replace its methods. In CuPy, the base class is written in Cython."""
 
 
 def array(obj, dtype=None, copy=True):
@@ -43,7 +43,7 @@ def _convert(a, dtype):
 
 
 def _to_array(obj, dtype):
-    """Make an array. As in CuPy, the public functions do not call each other."""
+    """Make an array. The public functions call this function and not each other, as in CuPy."""
     if isinstance(obj, list) and isinstance(obj[0], ndarray):
         return stack(obj)
     return ndarray(np.array(numpy_values_of(obj), dtype))

@@ -1,4 +1,4 @@
-"""Arrays and kernels, which are written in Cython in the real CuPy. A kernel is compiled at its first launch."""
+"""Arrays and kernels, which CuPy implements in Cython. A kernel is compiled at its first launch."""
 
 import operator
 
@@ -9,7 +9,7 @@ from cupy.cuda.device import QUEUE, Device
 
 
 class ndarray_base:  # noqa: N801
-    """An array whose values are in NumPy. Reading them waits until all queued work is done."""
+    """An array whose values are in NumPy. A read of the values waits until all queued work is done."""
 
     def __init__(self, values):
         QUEUE.add_work()
@@ -109,7 +109,7 @@ class RawModule:
 
 
 class ElementwiseKernel(_Kernel):
-    """Whatever its code says, it returns its first argument doubled."""
+    """A kernel that returns its first argument doubled, whatever its code says."""
 
     def __init__(self, in_params, out_params, operation, name="kernel"):
         self.code, self.name, self.compiled = f"__global__ void {name}() {{ {operation} }}", name, False
@@ -120,7 +120,7 @@ class ElementwiseKernel(_Kernel):
 
 
 class ReductionKernel(_Kernel):
-    """Whatever its code says, it returns the sum of its first argument."""
+    """A kernel that returns the sum of its first argument, whatever its code says."""
 
     def __init__(self, in_params, out_params, map_expr, reduce_expr, post_map_expr, identity, name="reduce"):
         self.code, self.name, self.compiled = f"__global__ void {name}() {{ {map_expr} }}", name, False

@@ -1,4 +1,4 @@
-"""Streams and events. There is one queue, and all of them wait for it."""
+"""Streams and events, which all wait for the same queue."""
 
 from cupy.cuda import compiler, runtime
 from cupy.cuda.device import QUEUE, Device

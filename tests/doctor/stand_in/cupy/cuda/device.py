@@ -1,4 +1,4 @@
-"""A simulated device. Its work takes half as long as the host took to queue it, on a fast and on a slow machine."""
+"""A simulated device. On any machine, its work takes half of the time in which the host queued the work."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Calls of the CUDA runtime, by CUDA's names: one device with 8 GB, none of it in use."""
+"""Functions of the CUDA runtime, with CUDA's names, for one device with 8 GiB of free memory."""
 # ruff: noqa: N802
 
 from cupy.cuda.device import QUEUE
