@@ -1,4 +1,4 @@
-"""Settings whose cost only a second run shows: which runs are made, and how their result is reported."""
+"""Settings whose cost only a second run shows: which runs the doctor makes, and how it reports their results."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def steps_of(*milliseconds):
 
 
 def measured(saved=None, trouble="", setting=ANOMALY):
-    """Return a diagnosis with the measurement of a setting: the saved seconds per step, or why there are none."""
+    """Return a diagnosis with the measurement of a setting: the saved seconds per step, or the reason without them."""
     diagnosis = diagnose(with_setting(loop(frameworks=TORCH), setting, 30))
     (finding,) = diagnosis.findings
     return with_measured_settings(diagnosis, (MeasuredSetting(finding.title, saved, trouble),))
@@ -69,7 +69,7 @@ def test_the_saved_time_comes_from_the_middle_half_of_the_steps():
     assert result.saved == pytest.approx((0.25 * STEP, 0.5 * STEP))
 
 
-def test_a_failed_run_says_why():
+def test_the_finding_says_why_a_run_failed():
     diagnosis = diagnose(with_setting(loop(frameworks=TORCH), ANOMALY, 30))
     (result,) = measure_settings(diagnosis, lambda emulation: "it had too few steps")
     assert (result.saved, result.trouble) == (None, "it had too few steps")
@@ -163,7 +163,7 @@ def test_a_setting_has_its_emulation(warning, setting, line):
     assert (emulation.kind, emulation.setting, emulation.number) == (EmulationKind.OFF, setting, line)
 
 
-def test_a_wrapper_is_not_emulated():
+def test_a_setting_that_wraps_the_model_is_not_emulated():
     diagnosis = diagnose(with_setting(loop(), "torch.nn.DataParallel", 30))
     assert isinstance(choose_emulation(diagnosis.view, diagnosis.findings[0]), str)
     assert measure_settings(diagnosis, pytest.fail) == ()

@@ -271,7 +271,7 @@ def test_the_preparation_of_an_upload_scales_with_the_host_and_not_with_device_m
         assert other.operations[0].seconds == pytest.approx(1e-3 * 8 / 6)
 
 
-def test_the_same_machine_changes_nothing():
+def test_the_same_machine_has_the_same_step_times():
     timeline = Timeline((HostAction(0.0, (0,), line=STEP_LINE, ends_step=True),), (DeviceOperation(1e-3),))
     assert {simulate_steps(other) for other in on_other_machine(timeline, "h200", device="h200")} == {
         simulate_steps(timeline)
@@ -284,12 +284,12 @@ def test_the_error_for_an_unknown_machine_names_the_known_ones():
     assert all(device.link in LINKS for device in DEVICES.values())
 
 
-def test_a_finding_costs_what_its_cure_saves_at_most():
+def test_the_cost_of_a_finding_is_at_least_the_largest_gain_of_its_cure():
     predicted = Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
     assert predicted.seconds == predicted.best_cure.high > 1e-6
 
 
-def test_a_wait_whose_cure_may_save_more_says_why():
+def test_a_wait_keeps_its_cost_and_says_why_its_cure_may_save_more():
     wait = replace(UPLOAD, seconds=1e-6, is_wait=True)
     predicted = Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(wait)
     assert predicted.seconds == 1e-6 < predicted.best_cure.high

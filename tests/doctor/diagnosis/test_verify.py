@@ -26,7 +26,7 @@ from forebay.doctor.report.document import to_document
 from forebay.doctor.report.html import render_page
 from forebay.doctor.report.terminal import render
 
-pytestmark = pytest.mark.timeout(600)  # some tests import a framework twice
+pytestmark = pytest.mark.timeout(600)  # seconds; some tests import a framework twice
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "NO_COLOR": "1"}
 SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "COLUMNS": "80"}
 STALE_VALUES_FAIL = """
@@ -48,7 +48,10 @@ cupy.asarray([1.0])
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Put a stand-in for CuPy into a folder named site-packages, which the doctor takes for library code."""
+    """Return variables for a process that imports the stand-in for CuPy.
+
+    Its folder is named site-packages, so the doctor treats the stand-in as library code.
+    """
     libraries = tmp_path_factory.mktemp("libraries") / "site-packages"
     libraries.symlink_to(DOCTOR / "stand_in")
     return SETTINGS | {"PYTHONPATH": str(libraries)}
@@ -91,7 +94,7 @@ def test_a_copy_that_blocks_is_prefetched():
     )
 
 
-def test_more_workers_of_a_loader_are_measured_themselves():
+def test_the_cure_more_workers_is_measured_with_more_workers():
     assert emulation_for("a loader that cannot keep up") == Emulation(EmulationKind.WORKERS, "train.py", 9, workers=8)
 
 
@@ -102,7 +105,7 @@ def test_the_report_does_not_call_results_of_workers_wrong():
     assert "results of that run are wrong" not in report
 
 
-def test_workers_of_a_loader_are_measured_themselves():
+def test_the_cure_use_workers_is_measured_with_workers():
     finding = diagnose(SLOW_ROWS).main
     emulation = choose_emulation(diagnose(SLOW_ROWS).view, finding)
     assert emulation == Emulation(EmulationKind.WORKERS, "train.py", 9, workers=2)
@@ -120,7 +123,7 @@ BATCH_LOOP = script(
 )
 
 
-def test_a_feed_of_the_batches_of_a_loader_is_measured_itself():
+def test_the_cure_prefetch_batches_is_measured_with_a_feed():
     """The loader waits for files, so a thread can make its batches during the step."""
     facts = {"busy_cores": 0.5, **BATCH_LOOP}
     slow = batch(ms=6, line=2, workers=0, batch_rows=50, runnable=1e-4)
@@ -140,18 +143,18 @@ def test_a_loader_that_workers_do_not_help_is_measured_without_waits():
 
 
 @pytest.mark.parametrize("fault", ["an eager step", "shapes that keep changing"])
-def test_a_cure_that_cannot_be_emulated_says_why(fault):
+def test_a_cure_that_cannot_be_emulated_has_a_reason_instead(fault):
     assert isinstance(emulation_for(fault), str)
 
 
-def test_a_narrowed_upload_tests_the_cure_without_prefetching():
+def test_the_emulation_of_a_narrow_dtype_measures_the_cure_without_prefetch():
     finding = diagnose(FAULTS["doubles that arrive as floats"][1]).main
     for cures in (finding.cures, finding.cures[::-1]):
         cure = _emulated_cure(replace(finding, cures=cures), EmulationKind.NARROW)
         assert cure.title == "convert the array once"
 
 
-class Unkillable:
+class ProcessThatIgnoresSignals:
     """A process that ignores signals until it is killed."""
 
     def __init__(self, *errors):
@@ -181,27 +184,27 @@ class Unkillable:
         ([SigtermReceived(), *[subprocess.TimeoutExpired("python", 1.0)] * 2], "was killed because it took too long"),
     ],
 )
-def test_a_killed_run_says_why(errors, reason):
-    process = Unkillable(*errors)
+def test_a_killed_run_has_a_reason(errors, reason):
+    process = ProcessThatIgnoresSignals(*errors)
     assert subprocess_run._wait(process, 1.0) == reason
     assert process.is_killed
 
 
 def test_a_second_sigterm_does_not_end_the_doctor_before_the_script():
-    process = Unkillable(SigtermReceived(), *[subprocess.TimeoutExpired("python", 1.0)] * 2)
+    process = ProcessThatIgnoresSignals(SigtermReceived(), *[subprocess.TimeoutExpired("python", 1.0)] * 2)
     subprocess_run._wait(process, 1.0)
     assert len(process.handlers) == 3
     assert signal.SIG_DFL not in process.handlers
 
 
 def test_a_run_is_killed_after_any_error():
-    process = Unkillable(MemoryError())
+    process = ProcessThatIgnoresSignals(MemoryError())
     with pytest.raises(MemoryError):
         subprocess_run._wait(process, 1.0)
     assert process.is_killed
 
 
-def test_an_emulation_is_written_and_read():
+def test_an_emulation_is_equal_after_a_conversion_to_json_and_back():
     emulation = Emulation(EmulationKind.DEFER, "train.py", 7, 100)
     assert Emulation.from_json(json.loads(json.dumps(emulation.to_json()))) == emulation
 
@@ -254,13 +257,13 @@ def test_the_measured_step_is_shown_with_the_predicted_one():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_failed_verification_says_why():
+def test_the_report_says_why_a_verification_failed():
     assert "No cure was measured: the run with the emulated cure ended too early: ValueError: no." in " ".join(
         render(verified(**FAILED)).plain.split()
     )
 
 
-def test_without_verify_nothing_is_reported():
+def test_without_verify_the_reports_contain_no_verification():
     assert "emulated:" not in render(samples.ordinary()).plain
     assert to_document(samples.ordinary())["verification"] is None
 
