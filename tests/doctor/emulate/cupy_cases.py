@@ -35,7 +35,7 @@ def test_other_data_and_other_lines_are_uploaded():
 @pytest.mark.parametrize(
     "kind", [EmulationKind.REMEMBER, EmulationKind.LOCK, EmulationKind.NARROW, EmulationKind.PREFETCH]
 )
-def test_data_by_keyword_is_uploaded_as_written(kind):
+def test_data_that_is_passed_by_keyword_is_uploaded_as_written(kind):
     def loop():
         array = cupy.zeros(4096, cupy.float32)
         values = [cupy.asarray(a=data) for data in OTHERS]  # target
@@ -46,7 +46,7 @@ def test_data_by_keyword_is_uploaded_as_written(kind):
     assert [float(array[0]) for array in arrays] == [0, 1, 2, 3, 3]
 
 
-def test_an_array_is_not_set_to_the_data_it_holds():
+def test_an_array_is_not_set_again_to_the_data_that_it_contains():
     def loop():
         array, values = cupy.zeros(4096, cupy.float32), []
         for data in (OTHERS[1], OTHERS[1], OTHERS[2]):

@@ -54,7 +54,7 @@ def emulating(function, kind, every=0):
 
 @contextmanager
 def running(emulator):
-    """Run an emulator below the hooks, as in a real run."""
+    """Start an emulator and then the hooks, in the order of a real run. Stop both at the end."""
     session = Session()
     emulator.start()
     session.start()
@@ -66,7 +66,7 @@ def running(emulator):
 
 
 def emulated(function: Callable[[], Any], kind: EmulationKind, every: int = 0) -> tuple[Any, int]:
-    """Return the result of the function, and the number of calls that were not made as written."""
+    """Return the result of the function, and the number of calls that the emulation replaced."""
     with emulating(function, kind, every) as emulator:
         result = function()
     assert emulator.notes == ()

@@ -78,7 +78,7 @@ def test_reuse_replaces_all_uploads_of_the_same_kind():
     assert (distinct_count(arrays), replaced) == (2, 3)
 
 
-def test_arguments_of_a_jitted_function_are_uploaded_once_and_it_is_compiled_once():
+def test_arguments_of_a_jitted_function_are_uploaded_once_and_the_function_is_compiled_once():
     traces = []
 
     def loop():
@@ -132,7 +132,7 @@ def test_an_upload_starts_one_step_early():
     def loop():
         return [float(jax.device_put(data)[0]) for data in OTHERS]  # target
 
-    # The emulation uploads the data of a step for the next one, so each step gets the data of the step before.
+    # The emulation uploads the data of a step for the next step, so each step gets the data of the previous step.
     assert emulated(loop, EmulationKind.PREFETCH) == ([0, 0, 1, 2], 3)
 
 

@@ -83,7 +83,7 @@ def test_an_upload_starts_one_step_early():
     def loop():
         return [float(tf.constant(data)[0]) for data in OTHERS]  # target
 
-    # The emulation uploads the data of a step for the next one, so each step gets the data of the step before.
+    # The emulation uploads the data of a step for the next step, so each step gets the data of the previous step.
     assert emulated(loop, EmulationKind.PREFETCH) == ([0, 0, 1, 2], 3)
 
 
@@ -164,7 +164,7 @@ class Batches(keras.utils.PyDataset):
         return np.ones((4, 8), "float32"), np.ones((4, 1), "float32")
 
 
-def fitted(*data, **options):
+def batches_in_emulated_fit(*data, **options):
     """Fit a model under emulation; return the number of batches that it received."""
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
@@ -180,12 +180,14 @@ def fitted(*data, **options):
 
 def test_fit_uses_only_the_first_batch():
     batches = Batches()
-    assert fitted(batches, epochs=2) == 40
-    assert batches.made < 10  # one is used, and a few were prefetched
+    assert batches_in_emulated_fit(batches, epochs=2) == 40
+    assert batches.made < 10  # Keras uses one batch; tf.data has prefetched some
 
 
 def test_fit_gets_the_same_number_of_batches_from_arrays():
-    assert fitted(np.ones((80, 8), "float32"), np.ones((80, 1), "float32"), batch_size=8, epochs=2) == 20
+    assert (
+        batches_in_emulated_fit(np.ones((80, 8), "float32"), np.ones((80, 1), "float32"), batch_size=8, epochs=2) == 20
+    )
 
 
 def test_fit_gets_the_same_number_of_batches_from_a_generator():
@@ -193,7 +195,7 @@ def test_fit_gets_the_same_number_of_batches_from_a_generator():
         while True:
             yield np.ones((4, 8), "float32"), np.ones((4, 1), "float32")
 
-    assert fitted(generator(), steps_per_epoch=10, epochs=2, shuffle=False) == 20
+    assert batches_in_emulated_fit(generator(), steps_per_epoch=10, epochs=2, shuffle=False) == 20
 
 
 def test_train_on_batch_uploads_equal_arrays_once():

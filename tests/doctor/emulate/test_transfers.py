@@ -1,4 +1,4 @@
-"""Skipped reads: an error that the script catches, and a second thread."""
+"""Skipped reads: after a read that failed, and during the first read."""
 
 from unittest.mock import Mock
 
@@ -9,7 +9,7 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind
 
 
 class CallingLine:
-    """Stands for a target line that makes every call."""
+    """Replaces the target line. Every call counts as a call of this line."""
 
     def is_calling(self):
         return True

@@ -1,4 +1,4 @@
-"""Emulations of cures for PyTorch loaders: batches that are kept, and workers or feeds that make them.
+"""Emulations of cures for PyTorch loaders: the first batch for every batch, worker processes, and feeds.
 
 `test_framework_cases.py` runs this file in the process of PyTorch, because frameworks conflict in one process.
 """
@@ -17,7 +17,7 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind, FeedRows
 
 
 class Rows(Dataset):
-    """Counts the rows it has made, in this process."""
+    """A dataset that counts the rows that it makes in this process."""
 
     def __init__(self):
         self.made = 0
