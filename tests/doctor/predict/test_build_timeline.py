@@ -74,14 +74,14 @@ def returns_before_its_upload_ends(machine):
 
 
 def uploads_a_number(machine):
-    """The upload is called while the device computes; the loop does not wait for it."""
+    """Upload a number while the device computes. The loop does not wait for the upload."""
     machine.launch(800)
     machine.upload(4, line=2)
     machine.python(900)
 
 
 def launches_by_two_threads(machine):
-    """Another thread launches half of the operations, and the loop waits for it."""
+    """Launch half of the device work in another thread. The loop waits for the result."""
     machine.launch(300)
     for _ in range(5):
         machine.python(10)
@@ -90,7 +90,7 @@ def launches_by_two_threads(machine):
 
 
 def runs_like_jax(machine, *, reads=True):
-    """A step ends with the call of its program; the device works during the next step."""
+    """End a step with the call of its program. The device works during the next step."""
     if reads:
         machine.read_by_another_thread(line=3)
     machine.upload_by_another_thread(20 * MB, ready_us=900, line=2)
@@ -178,7 +178,7 @@ def test_a_compiled_call_does_not_wait_for_a_prefetched_batch():
     assert simulated(fetches_inside_its_call, prefetch) == pytest.approx(cured, rel=0.03)
 
 
-def test_calibration_adds_host_work_that_took_less_time_while_recorded():
+def test_calibration_adds_host_work_that_took_less_time_in_recorded_steps():
     def program(machine):
         machine.upload(8 * MB, line=2)
         machine.launch(300)
@@ -189,7 +189,7 @@ def test_calibration_adds_host_work_that_took_less_time_while_recorded():
     assert steady_step_seconds(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
 
 
-def test_the_short_turns_of_a_loop_that_runs_ahead_show_the_pace_of_its_host():
+def test_the_short_steps_of_a_loop_that_runs_ahead_show_the_speed_of_its_host():
     def program(machine):
         machine.python(980 if machine.tracing else 490)  # recording makes the host as slow as the device
         machine.launch(1000)
@@ -197,8 +197,8 @@ def test_the_short_turns_of_a_loop_that_runs_ahead_show_the_pace_of_its_host():
 
     capture = rig.run(program)
     waiting = [1e-3] * 15  # the queue of the device is full
-    turns = replace(capture.window, untraced=(*[5e-4] * 5, *waiting))
-    view = CaptureView(replace(capture, window=turns))
+    timed_window = replace(capture.window, untraced=(*[5e-4] * 5, *waiting))
+    view = CaptureView(replace(capture, window=timed_window))
     timeline = calibrate(view, build_timeline(view)).timeline
     assert steady_step_seconds(timeline) == pytest.approx(1e-3, rel=0.02)
     assert sum(action.seconds for action in timeline.actions) / timeline.step_count == pytest.approx(5e-4, rel=0.02)
@@ -221,12 +221,12 @@ def outcomes_of_workers(batch_seconds):
     return [simulated(waits_for_input, change) for change in cure_changes.prefetch_input(view, site, batch_seconds)]
 
 
-def test_busy_workers_make_fewer_batches_than_cores_times_one_worker():
+def test_workers_on_all_cores_are_less_efficient_than_one_worker():
     slow = [0.02 / share for share in cure_changes.WORKER_EFFICIENCIES]
     assert outcomes_of_workers(0.02) == pytest.approx(slow, rel=0.03)
 
 
-def test_a_loop_needs_time_to_receive_a_batch_of_a_worker():
+def test_a_loop_needs_time_to_receive_a_batch_from_a_worker():
     short = rig.step_seconds(lambda machine: waits_for_input(machine, us=0))
     received = [short + seconds for seconds in cure_changes.GPU_HAND_OVER_SECONDS]
     assert outcomes_of_workers(1e-5) == pytest.approx(received, rel=0.1)
@@ -240,7 +240,7 @@ def test_a_thread_gains_nothing_for_batches_that_take_little_time():
     assert cure_changes.prefetch_input(view, site, 6e-4, in_worker_processes=False) != changes
 
 
-def test_a_synchronization_that_did_not_wait_does_so_after_a_cure():
+def test_a_synchronization_that_did_not_wait_may_wait_after_a_cure():
     def program(machine, *, us=2000):
         machine.launch(800)
         machine.wait_for_input(us, line=1)

@@ -1,4 +1,4 @@
-"""Timelines that read a large result to check it on the host, and the step time once the device checks it."""
+"""Timelines that read a large result to check it on the host, and the step time if the device checks it."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def test_host_work_after_a_read_back_is_removed_with_it():
     assert median_step(WITH_WAIT(steps(checks))) == pytest.approx(0.5 + 4.0 + 0.1 + 0.5, abs=0.01)
 
 
-def test_a_check_that_is_read_later_removes_the_wait():
+def test_if_the_result_of_a_check_is_read_later_the_wait_is_removed():
     assert median_step(WITHOUT_WAIT(steps(checks))) == pytest.approx(4.0 + 0.1, abs=0.01)
 
 
@@ -62,7 +62,7 @@ def test_the_cautious_estimate_keeps_some_host_work():
     assert median_step(CAUTIOUS(steps(checks))) == pytest.approx(remaining, abs=0.01)
 
 
-def test_work_that_is_too_long_for_a_check_may_belong_to_something_else():
+def test_work_that_is_too_long_for_a_check_may_not_be_part_of_the_check():
     def works_longer(first):
         actions, operations = checks(first)
         return [*actions[:3], HostAction(200.0), actions[-1]], operations

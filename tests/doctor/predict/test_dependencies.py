@@ -1,4 +1,4 @@
-"""Streams whose kernels run one after the other."""
+"""Streams whose kernels never overlap, which a timeline treats as one stream."""
 
 import numpy as np
 import pytest

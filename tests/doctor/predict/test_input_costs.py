@@ -18,7 +18,7 @@ WAIT, STEP = 8e-3, 20e-3  # seconds per step
 
 
 def view_of(*, ms=20, function="", busy=1.0, foreign=0.0, cores=8, **detail):
-    """Return a loop that waits 8 ms for the 16 rows of each batch; `function` is what its thread executes meanwhile."""
+    """Return a loop that waits 8 ms for each batch of 16 rows. During the wait, its thread executes `function`."""
     facts = {"busy_cores": busy, "foreign_cores": foreign}
     waiting = batch(ms=8, line=9, workers=0, **{"batch_rows": 16, "nbytes": 4096} | detail)
     capture = loop(waiting, ms=ms, frameworks=TORCH, facts=facts, machine={"cores": cores})
@@ -33,7 +33,7 @@ def site_of(view):
 
 
 def step_times(view, outcomes):
-    """Return the step time at best and at worst, in seconds."""
+    """Return the step times in seconds of the best and the worst outcome."""
     timeline = build_timeline(view)
     best, worst = (steady_step_seconds(outcome(timeline)) for outcome in outcomes)
     return best, worst
@@ -49,7 +49,7 @@ def in_processes(batch_seconds=WAIT, **given):
     return step_times(view, input_costs.prefetch_in_processes(view, site_of(view), batch_seconds))
 
 
-def test_python_of_the_producer_and_of_the_step_add_up():
+def test_the_python_work_of_the_producer_and_of_the_step_add_up():
     best, worst = in_thread(function=PYTHON_CODE)
     assert min(best, worst) >= STEP
     best, worst = in_thread(function="numpy.log1p")
@@ -67,11 +67,11 @@ def test_a_step_takes_at_least_its_cpu_time_on_all_cores():
     assert best >= 1.9 * STEP / 2
 
 
-def test_cores_of_other_programs_are_not_free_at_worst():
+def test_in_the_worst_outcome_cores_of_other_programs_are_not_free():
     idle, loaded = (in_thread(runnable=0.0, busy=0.8, foreign=foreign, cores=2) for foreign in (0.0, 1.2))
     assert idle[0] <= loaded[0] < STEP
     assert idle[1] < loaded[1]
-    assert loaded[1] > STEP  # the thread may get no time of the cores that the script does not have now
+    assert loaded[1] > STEP  # the thread may get no time on the cores that other programs use
 
 
 SHARES = st.floats(0.05, 1)
@@ -79,7 +79,7 @@ SHARES = st.floats(0.05, 1)
 
 @given(SHARES, SHARES, st.integers(1, 16), st.sampled_from([in_thread, in_processes]))
 def test_no_step_is_shorter_than_all_cpu_time_divided_by_the_cores(busy_share, foreign_share, cores, outcomes):
-    """The rest of the step, the batches, and what other programs need compete for the same cores."""
+    """The rest of the step, the makers of batches and other programs compete for the same cores."""
     busy = busy_share * cores
     foreign = foreign_share * (cores - busy)
     best, worst = outcomes(busy=busy, foreign=foreign, cores=cores, runnable=0.0)
@@ -142,7 +142,7 @@ def test_rows_are_cheap_if_a_thread_makes_many_in_a_short_time(rows, runnable, c
 
 
 def background(busy_cores=1.5):
-    """A step of 20 ms waits 1 ms for batches that another thread makes for 16 ms."""
+    """Return a loop of steps of 20 ms that wait 1 ms for a batch. Another thread makes each batch in 16 ms."""
     made = prepare("row", 16, line=10, thread=OTHER)
     waiting = batch("tf.data", 1, line=9)
     return CaptureView(loop(made, waiting, ms=20, machine={"cores": 2}, facts={"busy_cores": busy_cores}))
@@ -158,7 +158,7 @@ def test_no_cure_of_the_step_makes_it_shorter_than_its_recorded_producers_need()
     assert steady_step_seconds(changes.prefetch_input(producer_seconds=0.0)(timeline)) == pytest.approx(19e-3)
 
 
-def test_threads_that_follow_each_other_count_as_one_producer():
+def test_threads_that_take_turns_count_as_one_producer():
     view = background()
     events = [
         event._replace(thread=OTHER + index % 2 * (event.kind == EventKind.PREPARE)) if event.thread == OTHER else event
@@ -167,7 +167,7 @@ def test_threads_that_follow_each_other_count_as_one_producer():
     assert background_seconds(CaptureView(replace(view.capture, events=tuple(events)))) == pytest.approx(16e-3)
 
 
-def test_less_python_gives_the_loop_at_most_the_time_of_the_other_thread():
+def test_less_python_in_another_thread_saves_at_most_the_time_of_that_thread():
     view = background()
     best, worst = step_times(view, make_less_in_python(view, site_of(view), 16e-3))
     assert best == pytest.approx((1.5 * STEP - 16e-3) / 2)  # the CPU time that remains, on two cores

@@ -83,7 +83,7 @@ def foreach(functor, arrays):
 
 
 def fused_share(*kernels, blocks=64):
-    """Return the share of the time that remains of kernels of a second each, given as (functor, arrays)."""
+    """Return the share of the time that remains after fusion. Kernels, as (functor, arrays), take one second each."""
     operations = tuple(
         DeviceOperation(1.0, name=foreach(functor, arrays), blocks=blocks) for functor, arrays in kernels
     )

@@ -263,7 +263,7 @@ def test_removed_work_shortens_a_step_that_the_host_limits():
     assert median_step(remove_work(1.5)(steps(reads_back))) == pytest.approx(5.5)
 
 
-def test_more_work_than_there_is_cannot_be_removed():
+def test_more_work_than_a_step_has_cannot_be_removed():
     assert median_step(remove_work(100.0)(steps(reads_back))) == pytest.approx(5.0)
 
 

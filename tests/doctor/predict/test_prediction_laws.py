@@ -102,11 +102,11 @@ def test_no_prediction_is_below_the_least_step_of_the_cured_timeline(timeline, c
     measured = steady_step_seconds(timeline)
     prediction = predict(timeline, chosen, measured=measured, error=model_error)
     after = with_cures(timeline, chosen)
-    least_seconds = least_step_seconds(after)  # of the busiest of host, streams and copy engines
+    least_seconds = least_step_seconds(after)  # of the host, a stream or a copy engine, whichever is busiest
     assert prediction.low <= prediction.high * TOLERANCE
     # If the CPU caches stay warm, Python work takes at least this share of its time.
     assert prediction.low * TOLERANCE >= min(measured, least_seconds * WARM_CACHE_FACTOR)
-    assert prediction.low * TOLERANCE >= after.least_seconds  # what the producers of batches need
+    assert prediction.low * TOLERANCE >= after.least_seconds  # the time that the producers of batches need
 
 
 @given(timelines(), st.floats(0, 0.5))

@@ -1,4 +1,4 @@
-"""A device of threads works for no longer than the CPU time of these threads."""
+"""If a framework computes in threads of the CPU, its device works for at most the CPU time of these threads."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def test_idle_threads_do_not_limit_a_step():
     assert steady_step_seconds(remove_work(4e-3)(slowest(COMPUTING, None))) == pytest.approx(step)
 
 
-def test_the_cpu_time_says_nothing_about_a_gpu():
+def test_the_cpu_time_of_threads_does_not_limit_a_gpu():
     gpu = {"jax": {**JAX["jax"], "gpus": 1}}
     limited, unlimited = (slowest(COMPUTING, cores, gpu) for cores in (0.0, None))
     assert replace(limited) == replace(unlimited)
