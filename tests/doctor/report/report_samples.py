@@ -91,7 +91,7 @@ def diagnosis_of(capture, *findings, failures=()):
 
 
 def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.py", untraced=(), **given):
-    """Return a capture of these events; without steps its window has no anchor."""
+    """Return a capture of these events. Without steps, its window has no anchor."""
     last = max((event.end for event in events), default=0)
     anchor = (EventKind.STEP.value, "optimizer.step", 4)
     window = Window(0, last, anchor if steps else None, untraced)
@@ -109,7 +109,7 @@ def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.
 
 
 def step_events(number, *, length=11 * MS):
-    """Yield one step: the loop waits, uploads, reads the loss and steps; a worker prepares rows."""
+    """Yield the events of one step: an input wait, an upload, a read-back and the step end; a worker prepares rows."""
     start = number * length
     yield LedgerEvent("input", "DataLoader", 0, LOOP, start, start + 2 * MS, 0, {"workers": 0})
     yield LedgerEvent("prepare", "row", 3, LOOP, start + MS // 2, start + MS, 0, {"what": "row"})
@@ -126,13 +126,13 @@ def steps_of(count, **options):
 
 
 def ordinary():
-    """One severe finding, two others, and the profiling overhead."""
+    """Return a diagnosis with one severe finding, two others, and the profiling overhead."""
     capture = capture_of(steps_of(51), untraced=(0.0109, 0.0108, 0.011, 0.0109, 0.0109))
     return diagnosis_of(capture, UPLOAD, INPUT, READ_BACK)
 
 
 def cured():
-    """The same script after the cure of its main finding."""
+    """Return the diagnosis of the same script after the cure of its main finding."""
     kept = [event for event in steps_of(51) if event.kind != "upload"]
     halved = [event._replace(start=event.start // 2, end=event.end // 2) for event in kept]
     return diagnosis_of(capture_of(halved, untraced=(0.0052, 0.0051, 0.0053, 0.0052, 0.0052)), INPUT)
@@ -147,12 +147,12 @@ def healthy():
 
 
 def uncured():
-    """One line takes most of a step, and no rule has a finding."""
+    """Return a diagnosis without findings, although one line takes most of a step."""
     return diagnosis_of(capture_of(steps_of(30), untraced=(0.0109, 0.0108, 0.0109, 0.0109, 0.0108)))
 
 
 def crowded():
-    """More findings and notes than fit on a screen, and a script that raised."""
+    """Return a diagnosis of a script that failed, with more findings and notes than fit on a screen."""
     capture = capture_of(
         steps_of(51),
         ended="ValueError: Using a target size (torch.Size([64, 1])) that is different to the input size is an error",
@@ -168,7 +168,7 @@ def interrupted():
 
 
 def wide_characters():
-    """Source and titles in characters that take two columns each."""
+    """Return a diagnosis with source text and titles in characters that take two columns each."""
     finding = Finding(
         "read_back",
         "每一步都等待设备完成计算然后再继续 " * 4,
@@ -189,7 +189,7 @@ def _crossing(kind, api, line, start_ms, ms, nbytes=0, **detail):
 
 
 def few_crossings():
-    """No loop: one crossing of each kind, and a conversion that stays on the host."""
+    """Return a diagnosis without a loop: crossings of each kind, and a conversion that stays on the host."""
     events = [
         _crossing("upload", "torch.from_numpy", 0, 0, 0.01, device="cpu", copied=False),
         _crossing("upload", "Tensor.to", 1, 1, 6, 12_000_000, device="cuda:0"),
@@ -203,7 +203,7 @@ def few_crossings():
 
 
 def many_crossings(lines=30, uploads=400):
-    """No loop: a burst of uploads on each line; more crossings than a report lists one by one."""
+    """Return a diagnosis without a loop: many uploads on each line, more than a report lists one by one."""
     places = tuple(Line("/home/me/project/train.py", 10 + number, "load", "x.to(device)") for number in range(lines))
     events = [
         _crossing("upload", "Tensor.to", number // uploads, number / 400, 0.001, 4096, device="cuda:0")
@@ -213,7 +213,7 @@ def many_crossings(lines=30, uploads=400):
 
 
 def crossings_beside_a_loop():
-    """A loop, the uploads before it, and a line that both the setup and the loop use."""
+    """Return a diagnosis with a loop and uploads before the loop. One line uploads before and in the loop."""
     events = [event._replace(start=event.start + 9 * MS, end=event.end + 9 * MS) for event in steps_of(30)]
     before = [
         LedgerEvent("upload", "torch.tensor", 1, LOOP, at * MS, (at + 1) * MS, 5 << 20, {"device": "cuda:0"})
@@ -229,7 +229,7 @@ def no_framework():
 
 
 def hostile():
-    """All text that comes from the script contains HTML or terminal control codes."""
+    """Return a diagnosis in which all text from the script contains HTML and terminal control codes."""
     bad = HOSTILE + "\x1b[2J\x07"
     line = Line(f"/tmp/{HOSTILE}.py", 3, bad, bad)
     finding = Finding(bad, bad, line, 0.005, (Cure(bad, bad, bad, low=0.002, high=0.004),), (bad,))
@@ -247,7 +247,7 @@ def hostile():
 
 
 def streaming(kernels=3):
-    """Ten more steps with device records: a copy on one stream, kernels on another."""
+    """Return a diagnosis with ten recorded steps after the profiled ones: a copy on one stream, kernels on another."""
     events = steps_of(31)
     traced = tuple(event.end for event in events if event.kind == "step")[20:]
     capture = capture_of(events[: 21 * 6])
@@ -280,12 +280,12 @@ def short_events(count, kind="upload"):
 
 
 def wordy():
-    """A thousand lines with transfers, each 5000 characters long, and a hundred findings."""
+    """Return a diagnosis with transfers on a thousand lines of 5000 characters, and a hundred findings."""
     lines = tuple(Line(f"/home/me/{number}.py", number, "f", f"x{number} = " + "y" * 5000) for number in range(1000))
     uploads = [event._replace(line=at) for at, event in enumerate(short_events(1000))]
     return diagnosis_of(capture_of([*steps_of(20), *uploads], lines=lines), *[READ_BACK] * 100)
 
 
 def large(steps=4000):
-    """Many steps; by default 20,000 events lie on tracks."""
+    """Return a diagnosis with many steps. By default, the tracks have 20,000 events."""
     return diagnosis_of(capture_of(steps_of(steps), steps=steps), UPLOAD)

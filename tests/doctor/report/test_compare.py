@@ -176,7 +176,7 @@ FOREIGN = {"foreign_cores": 8.0, "worker_cores": 0.0}
         ({}, FOREIGN, "Other programs used 8.0 of 16 cores after: the difference may be theirs."),
         ({"foreign_cores": 1.0}, {"foreign_cores": 8.0, "worker_cores": 7.5}, ""),
         ({"foreign_cores": "many"}, {"foreign_cores": None}, ""),
-        ({}, {"foreign_cores": 8.0}, ""),  # they may be the worker processes of the script
+        ({}, {"foreign_cores": 8.0}, ""),  # the worker processes of the script may use these cores
         ({}, FOREIGN | {"foreign_cores": float("inf")}, ""),
     ],
 )

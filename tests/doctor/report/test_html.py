@@ -21,7 +21,7 @@ VOID = {"meta", "link", "br", "img"}
 
 
 class Elements(HTMLParser):
-    """Parse a page into elements and attributes, and check that they close in order."""
+    """Parses a page into elements and attributes, and checks that the elements close in order."""
 
     def __init__(self, text):
         super().__init__()
@@ -39,7 +39,7 @@ class Elements(HTMLParser):
 
 @cache
 def page_of(name):
-    """Return the page of a sample and its elements. A page with many crossings takes seconds."""
+    """Return the page of a sample and its elements. Cached, because a page with many crossings takes seconds."""
     text = render_page(getattr(samples, name)())
     return text, Elements(text)
 
@@ -160,7 +160,7 @@ def test_a_warning_about_steps_without_duration_is_rendered(name):
 
 
 def lengthened_by_pauses():
-    """Return a diagnosis whose main finding is about pauses; with them, the mean step takes twice the step time."""
+    """Return a diagnosis whose main finding is about pauses. The mean step takes twice the median step time."""
     history = StepHistory(blocks=(StepBlock(100, 2.18, 0.0109, ()),))
     capture = replace(samples.ordinary().view.capture, history=history)
     return samples.diagnosis_of(capture, replace(samples.UPLOAD, rule="pauses"))

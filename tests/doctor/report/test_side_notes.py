@@ -26,7 +26,7 @@ DETAIL = {"key": "a", "device": "cuda:0", "dtype": "float32", "from_dtype": "flo
 
 @pytest.fixture(scope="module")
 def diagnosis():
-    """A run with memory and GPU readings that stores a table in a graph."""
+    """Return the diagnosis of a run that stores a table in a graph, with memory and GPU readings."""
     events = [event._replace(detail=DETAIL) if event.kind == "upload" else event for event in samples.steps_of(51)]
     events.append(events[-1]._replace(kind="compile", api="tf.function", detail={"constants_nbytes": 5 << 20}))
     gauges = [GPU | {"samples": [SAMPLE | {"link_width": 8}]}]

@@ -1,4 +1,4 @@
-"""A reader of Perfetto traces that resolves names and pairs slices like the viewer."""
+"""A reader of Perfetto traces that resolves names and pairs the ends of slices as the viewer does."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +49,7 @@ def _add_names(names, interned):
     for kind in KINDS:
         for entry in getattr(interned, kind):
             text = entry.str.decode() if kind == KINDS[3] else entry.name
-            assert names.setdefault((kind, entry.iid), text) == text, "a number is given twice"
+            assert names.setdefault((kind, entry.iid), text) == text, "one number stands for two names"
 
 
 def _add_event(trace, names, packet):
