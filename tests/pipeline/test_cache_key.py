@@ -10,7 +10,7 @@ from tests.support.received import rows_of
 import forebay as fb
 from forebay.errors import PipelineError
 from forebay.pipeline import cache_key
-from forebay.sources.row_cache import cached_source
+from forebay.sources.row_cache import key_checks
 
 
 def scaled_by(config):
@@ -85,13 +85,13 @@ def test_the_versions_of_libraries_that_decode_no_image_are_not_part_of_the_key(
 
 def test_a_function_that_reads_a_large_array_is_compared_rarely_but_before_the_last_rows(tmp_path, monkeypatch):
     table, digests = np.arange(10), []
-    monkeypatch.setattr(cached_source, "CHEAP_CHECK_SECONDS", -1.0)
-    monkeypatch.setattr(cached_source, "MAX_CHECK_SHARE", 1e-9)
+    monkeypatch.setattr(key_checks, "CHEAP_CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(key_checks, "MAX_CHECK_SHARE", 1e-9)
     compute = cache_key._digest_again
     monkeypatch.setattr(cache_key, "_digest_again", lambda transform: digests.append(transform) or compute(transform))
     with TEN.map(lambda row: row + table[0]).cache(tmp_path).batch(1).feed("numpy") as feed:
         assert rows_of(feed) == list(range(10))
-    assert len(digests) == 2  # before the first row is stored and before the last one
+    assert len(digests) == 2  # before the first row is stored, and before the last row
 
 
 def test_a_variable_that_the_first_call_sets_is_no_change(tmp_path):

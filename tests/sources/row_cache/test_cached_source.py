@@ -11,7 +11,7 @@ from forebay.core.rows import row_array
 from forebay.core.skipped_rows import SOURCE, ErrorLimit, SkippedRow, UnreadableRowsError, raise_unreadable
 from forebay.core.spec import ArraySpec
 from forebay.sources.arrays import ArraySource
-from forebay.sources.row_cache import cached_source
+from forebay.sources.row_cache import key_checks
 from forebay.sources.row_cache.cached_source import CachedSource, RowTransform
 from forebay.sources.row_cache.disk_rows import DiskRows, DiskRowsLayout
 from forebay.sources.row_cache.stored_rows import RamRows
@@ -85,8 +85,8 @@ class WithUnreadableRow(ArraySource):
 
 
 def test_an_unreadable_row_does_not_cause_a_check_at_every_later_piece(monkeypatch):
-    monkeypatch.setattr(cached_source, "CHEAP_CHECK_SECONDS", -1)
-    monkeypatch.setattr(cached_source, "MAX_CHECK_SHARE", 1e-12)  # the next check is after 30 years or so
+    monkeypatch.setattr(key_checks, "CHEAP_CHECK_SECONDS", -1)
+    monkeypatch.setattr(key_checks, "MAX_CHECK_SHARE", 1e-12)  # the next check is after 30 years or so
     inner, key = WithUnreadableRow(TREE), CountingKey()
     transform = RowTransform(tuple(inner.specs), inner.structure)
     source = CachedSource(inner, RamRows(inner.specs, 40, None, 13), transform, used_rows=40, key=key)
@@ -98,6 +98,55 @@ def test_an_unreadable_row_does_not_cause_a_check_at_every_later_piece(monkeypat
         checks.append(key.checks)
     assert source.counters()["cached_rows"] == 12
     assert checks == [1, 2, 2, 2, 2, 2, 2]
+
+
+def test_two_threads_that_store_the_last_rows_at_once_check_functions_first(monkeypatch):
+    """While the first half is being stored, another thread stores the second half. The first check was before both."""
+    monkeypatch.setattr(key_checks, "CHEAP_CHECK_SECONDS", -1)
+    monkeypatch.setattr(key_checks, "MAX_CHECK_SHARE", 1e-12)
+    inner, key, store = ArraySource(TREE), CountingKey(), RamRows(ArraySource(TREE).specs, 40, None, 40)
+    source = CachedSource(inner, store, RowTransform(tuple(inner.specs), inner.structure), used_rows=40, key=key)
+    gather(source, slice(0, 2), 2)
+    put, checks = store.put, []
+
+    def put_during_another_put(numbers, leaves):
+        monkeypatch.setattr(store, "put", put)
+        checks.append(key.checks)
+        gather(source, slice(20, 40), 20)
+        checks.append(key.checks)
+        put(numbers, leaves)
+
+    monkeypatch.setattr(store, "put", put_during_another_put)
+    gather(source, slice(0, 20), 20)
+    assert source.is_complete
+    assert checks == [1, 2]
+
+
+def test_a_row_that_became_readable_does_not_count_as_unreadable():
+    inner = WithUnreadableRow(TREE)
+    source = cached(RamRows(inner.specs, 40, None, 40), inner)
+    with suppress(UnreadableRowsError):
+        source.gather(slice(0, 5), [spec.empty(5) for spec in source.specs])
+    inner.gather = ArraySource(TREE).gather
+    assert "1 rows could not be read" in source.decisions()[-1].why
+    gather(source, slice(0, 5), 5)
+    assert "each row is computed once" in source.decisions()[-1].why
+
+
+def test_rows_whose_storing_was_interrupted_are_stored_later():
+    store = RamRows((ArraySpec((), "int64"), ArraySpec((), "int64")), 4, None, 4)
+
+    class Interrupted:
+        def __array__(self, *args, **kwargs):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.put(np.arange(4), [np.zeros(4, np.int64), Interrupted()])
+    assert (store.count, store.find(np.arange(4)).any()) == (0, False)
+    store.put(np.arange(4), [np.arange(4), np.arange(4)])
+    out = [np.zeros(4, np.int64), np.zeros(4, np.int64)]
+    store.gather(slice(0, 4), out)
+    assert (store.count, out[0].tolist(), out[1].tolist()) == (4, [0, 1, 2, 3], [0, 1, 2, 3])
 
 
 def test_a_row_that_two_threads_store_at_once_is_written_once():

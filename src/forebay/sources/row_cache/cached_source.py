@@ -1,12 +1,11 @@
 """`CachedSource`: the rows of a source after some transforms, computed once and then kept."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from forebay.core.skipped_rows import SkippedRow, gather_readable, raise_unreada
 from forebay.core.source import AbstractSource, Closeable, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, format_nbytes
 from forebay.errors import SpecError
+from forebay.sources.row_cache.key_checks import CheckedKey, KeyChecks
 from forebay.sources.row_cache.planned_reads import PlannedReads
 from forebay.sources.row_cache.stored_rows import StoredRows
 
@@ -24,9 +24,6 @@ __all__ = ["CachedSource", "RowTransform", "TransformInto"]
 # A gather computes rows in pieces whose temporary arrays have at most this number of bytes. With smaller pieces,
 # decoder threads would often wait for the last image of a piece.
 PIECE_NBYTES = 16 << 20
-# A check whether the user's functions have changed may read large arrays. A check that takes longer than these seconds
-# is repeated so rarely that checks take at most this share of the time.
-CHEAP_CHECK_SECONDS, MAX_CHECK_SHARE = 2e-3, 0.05
 
 # Transforms the leaves of rows, and writes the results to arrays.
 TransformInto: TypeAlias = Callable[[list[Array], Sequence[Array]], None]
@@ -40,16 +37,6 @@ class RowTransform:
     structure: Structure
     apply: TransformInto | None = None  # None: the cached rows are those of the source
     calls_user_code: bool = False  # whether `apply` calls functions of the user
-
-
-class CheckedKey(Protocol):
-    """The cache key. It can compare functions and data, which may change after `cache()`."""
-
-    def check_data(self) -> None:
-        """Raise PipelineError if the data have changed."""
-
-    def check_functions(self) -> None:
-        """Raise PipelineError if a function has changed."""
 
 
 class CachedSource(AbstractSource):
@@ -73,8 +60,7 @@ class CachedSource(AbstractSource):
         """`used_rows` counts the different rows that the pipeline uses. In RAM, `key` is None."""
         self._inner, self._store, self._transform, self._used_rows = inner, store, transform.apply, used_rows
         self._calls_user_code = calls_user_code = transform.calls_user_code
-        self._key, self._is_key_checked, self._key_lock = key, False, threading.Lock()
-        self._next_function_check = 0.0  # on the clock of time.monotonic
+        self._checks = None if key is None else KeyChecks(key, store)
         self.specs, self.structure = transform.specs, transform.structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
         self.error_limit, self._unreadable = inner.error_limit, set[int]()
@@ -180,7 +166,8 @@ class CachedSource(AbstractSource):
         numbers = row_array(rows)
         if len(numbers) == 0:
             return []
-        self._check_key()
+        if self._checks is not None:
+            self._checks.check_data()
         with _explain_unequal_rows():
             leaves = out if self._transform is None else [spec.empty(len(numbers)) for spec in self._inner.specs]
             failed = gather_readable(self._inner, rows, leaves)
@@ -209,33 +196,16 @@ class CachedSource(AbstractSource):
                 leaf[readable] = values
         self._put(numbers[readable], results)
 
-    def _check_key(self) -> None:
-        """Check once, before this process computes rows, that the data match the key."""
-        if self._key is None or self._is_key_checked:
-            return
-        with self._key_lock:
-            if not self._is_key_checked:
-                self._key.check_data()
-                self._is_key_checked = True
-
     def _put(self, numbers: Array, leaves: Sequence[Array]) -> None:
-        """Store rows. Sometimes check first that no function has changed since `cache()`."""
+        """Store rows, after a check of the key if it is time for one."""
+        if self._unreadable:
+            self._unreadable.difference_update(numbers.tolist())
         if self._store.count >= self._store.capacity:  # no row may be stored, so do not spend time on a check
             return
-        if self._key is not None:
-            if (new_rows := self._store.count_new(numbers)) == 0:
-                return
-            self._check_functions(self._key, new_rows)
-        self._store.put(numbers, leaves)
-
-    def _check_functions(self, key: CheckedKey, new_rows: int) -> None:
-        """Check the functions if enough time has passed, or if these are the last rows that the cache will store."""
-        unreadable_rows = self._store.count_new(np.array(list(self._unreadable), np.int64))
-        started_at, is_last = time.monotonic(), self._store.count + new_rows + unreadable_rows >= self._store.capacity
-        if is_last or started_at >= self._next_function_check:
-            key.check_functions()
-            if (seconds := time.monotonic() - started_at) > CHEAP_CHECK_SECONDS:
-                self._next_function_check = started_at + seconds / MAX_CHECK_SHARE
+        if self._checks is None:
+            self._store.put(numbers, leaves)
+        else:
+            self._checks.put(numbers, leaves, np.array(list(self._unreadable), np.int64))
 
     def _notice_completion(self) -> None:
         """Behave like arrays in memory once all rows are stored.
@@ -316,7 +286,7 @@ class CachedSource(AbstractSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the cache without rows. The copy computes them, or reads them from disk."""
-        make = partial(CachedSource, used_rows=self._used_rows, key=self._key)
+        make = partial(CachedSource, used_rows=self._used_rows, key=None if self._checks is None else self._checks.key)
         transform = RowTransform(tuple(self.specs), self.structure, self._transform, self._calls_user_code)
         state = {"identify": self.identify, "cached_transforms": self.cached_transforms}
         return make, (self._inner, self._store, transform), state

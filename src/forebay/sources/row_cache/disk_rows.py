@@ -231,8 +231,10 @@ class DiskRows(StoredRows):
 
     def _mark_verified(self, numbers: Array) -> None:
         with self._lock:
-            self._count += int(np.count_nonzero(~self._is_verified[numbers]))
+            count = self._count + int(np.count_nonzero(~self._is_verified[numbers]))
+            # Python raises KeyboardInterrupt at calls and jumps, so never between these two lines.
             self._is_verified[numbers] = True
+            self._count = count
 
     def _check_length(self) -> None:
         """Raise SourceChangedError if a file became shorter: reading beyond its end would end this process."""

@@ -106,18 +106,28 @@ class RamRows(StoredRows):
 
     def put(self, numbers: Array, leaves: Sequence[Array]) -> None:
         indices = self._indices_of(numbers)
-        with self._lock:
-            is_new = ~self._is_claimed[indices]
-            self._is_claimed[indices] = True
-        if not is_new.any():
-            return
-        indices = indices[is_new]
+        claimed = indices[:0]
+        try:
+            with self._lock:
+                is_new = ~self._is_claimed[indices]
+                claimed = indices[is_new]
+                self._is_claimed[claimed] = True
+            if len(claimed):
+                self._write(claimed, leaves if is_new.all() else [leaf[is_new] for leaf in leaves])
+        except BaseException:  # such as KeyboardInterrupt; let a later call store these rows
+            with self._lock:
+                self._is_claimed[claimed] = self._is_stored[claimed]
+            raise
+
+    def _write(self, indices: Array, leaves: Sequence[Array]) -> None:
         for array, leaf in zip(self._allocated(), leaves, strict=True):
-            array[indices] = leaf if is_new.all() else leaf[is_new]
+            array[indices] = leaf
         with self._lock:
-            indices = np.unique(indices)
-            self._is_stored[indices] = True
-            self._count += len(indices)
+            written = np.unique(indices)
+            count = self._count + len(written)
+            # Python raises KeyboardInterrupt at calls and jumps, so never between these two lines.
+            self._is_stored[written] = True
+            self._count = count
 
     def memory(self) -> list[MemoryRegion]:
         return [memory_region(array) for array in self._arrays] if self._holds_all_rows else []
