@@ -1,6 +1,7 @@
-"""The rule for loops that wait for their input. It names the slowest stage.
+"""The rule for loops that wait for their input.
 
-The limits are those of XProf: a wait of 5 % of a step is moderate, and 20 % is severe. TraceML uses 10 % and 20 %.
+The finding names the slowest stage. The limits are those of XProf: a wait of 5 % of a step is moderate, and 20 % is
+severe. TraceML uses 10 % and 20 %.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The rule for debug settings that are on, and for callbacks from compiled functions.
+"""The rule for debug settings that are on, or callbacks from compiled functions.
 
 A capture shows the time of callbacks, of stacks that anomaly mode stores, and of operations that should be compiled.
 The time of other settings is part of the operations that they slow down. The rule reports these settings without a

@@ -1,4 +1,4 @@
-"""The rule for too many threads, and for launches that wait for the device."""
+"""The rule for too many threads, or launches that wait for the device."""
 
 from collections.abc import Iterator
 from typing import Any
