@@ -73,7 +73,7 @@ def test_a_summary_writer_gets_scalars_by_batch(tmp_path):
 
 
 def records_of(path):
-    """Return the records of an event file. Each has 12 bytes before it (its length and a checksum), and 4 after it."""
+    """Return the records of an event file. 12 bytes (length and checksum) precede each record, and 4 follow it."""
     content, records = path.read_bytes(), []
     while content:
         stop = 12 + int.from_bytes(content[:8], "little")
@@ -82,7 +82,7 @@ def records_of(path):
     return records
 
 
-def test_the_numbers_join_the_next_step_of_a_run():
+def test_wandb_logs_the_statistics_with_the_next_step():
     run, plain = Run(), PlainLogger()
     with feed_of() as feed:
         feed.on_stats(to_wandb(run), every=1)

@@ -109,7 +109,7 @@ def test_views_kept_at_random_do_not_change():
     assert all(np.array_equal(np.asarray(view), copy) for view, copy in kept)
 
 
-def test_slots_are_reused_and_memory_stays_flat(monkeypatch):
+def test_slots_are_reused_and_memory_does_not_grow(monkeypatch):
     made = []
     with feed(FLOATS, batch=10, host_bytes="8MB") as fed:
         make = fed._runner._exchange._make_slot
@@ -164,7 +164,7 @@ def test_a_step_of_the_framework_runs_on_a_batch(framework):
             assert total == pytest.approx(float(np.asarray(batch).sum() * 2), rel=1e-4)
 
 
-def test_64_bit_types_are_narrowed_only_for_jax_and_it_is_reported():
+def test_64_bit_types_are_narrowed_only_for_jax_and_explain_reports_it():
     narrow = FRAMEWORK == "jax"
     with feed({"x": np.arange(100), "y": np.arange(100.0)}) as fed:
         batch = next(fed)
@@ -174,7 +174,7 @@ def test_64_bit_types_are_narrowed_only_for_jax_and_it_is_reported():
 
 
 @pytest.mark.skipif(FRAMEWORK != "jax", reason="the other frameworks hold 64-bit integers")
-def test_integers_that_do_not_fit_into_the_dtype_of_the_framework_are_warned_of():
+def test_integers_that_do_not_fit_into_the_dtype_of_the_framework_cause_a_warning():
     with pytest.warns(UserWarning, match=r"'x' has the int64 value 1099511627785.*jax_enable_x64.*fb\.cast"):
         feed({"x": np.arange(10) + 2**40, "y": np.arange(10)}).close()
 

@@ -1,4 +1,4 @@
-"""Devices that the framework fills itself. A numbered CPU takes the place of a device that this machine lacks.
+"""Devices to which the framework itself copies batches. A numbered CPU replaces a device that this machine lacks.
 
 `tests/test_framework_cases.py` runs this file once for each framework, in its own process.
 """
@@ -17,7 +17,7 @@ from forebay.pipeline.target import resolve_target
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 NAMES = {"torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"}
 ROWS = np.random.default_rng(0).random((500, 7)).astype(np.float32)
-# The number of the last CPU device: the processes of the cases have two devices of JAX.
+# The name of the last CPU device. The processes of the cases have two CPU devices of JAX.
 LAST = {"torch": "cpu:0", "jax": "cpu:1", "tensorflow": "cpu:0"}[FRAMEWORK]
 
 

@@ -27,7 +27,8 @@ def test_a_feed_inside_a_tf_function_is_refused():
 
 def test_next_of_a_feed_inside_a_tf_function_is_refused():
     with fb.from_arrays(FLOATS).batch(8).feed("tensorflow") as fed:
-        add_up = tf.function(lambda x: x + tf.reduce_sum(next(fed)), autograph=False)  # it would wrap the error
+        # With autograph, TensorFlow would wrap the error.
+        add_up = tf.function(lambda x: x + tf.reduce_sum(next(fed)), autograph=False)
         with pytest.raises(FeedError, match=r"inside a tf\.function"):
             add_up(0.0)
 

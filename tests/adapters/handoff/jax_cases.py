@@ -18,7 +18,7 @@ DEVICE = SimpleNamespace(get_stream_for_external_ready_events=lambda: STREAM)
 
 
 class FakeRoot:
-    """A root that sets `has_arrived` in `__dlpack__`, as a real one does."""
+    """A root that sets `has_arrived` in `__dlpack__`, as a real root does."""
 
     shadow = np.zeros(3, np.float32)
     has_arrived = False
@@ -35,7 +35,7 @@ class FakeRoot:
 
 def replace_private_function(monkeypatch, function):
     functions = SimpleNamespace(dlpack_managed_tensor_to_buffer=function)
-    monkeypatch.setattr(jax._src.lib, "_jax", functions, raising=False)  # older versions of JAX lack it
+    monkeypatch.setattr(jax._src.lib, "_jax", functions, raising=False)  # older versions of JAX lack `_jax`
 
 
 @pytest.fixture

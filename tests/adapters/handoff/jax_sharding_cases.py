@@ -78,7 +78,7 @@ def test_aligned_parts_use_the_memory_of_the_slot():
     assert second - first == FLOATS[:8].nbytes
 
 
-def test_public_functions_give_the_same_arrays(monkeypatch):
+def test_the_public_functions_of_jax_give_the_same_arrays(monkeypatch):
     with pipeline_of().feed("jax", device=SPLIT) as feed:
         expected = batches_of(feed)
     monkeypatch.setattr(jax_sharding, "find_batched_put", lambda: None)
@@ -284,7 +284,7 @@ def test_arrays_of_one_gpu_become_global_without_a_copy(monkeypatch):
 
 
 def test_the_gpu_of_a_process_gets_its_part_of_the_columns(monkeypatch):
-    """The mesh has a device of another process, so that no array can be made. Only the parts are looked at."""
+    """The second device acts as a device of another process, so JAX cannot make the array. Check only its parts."""
     monkeypatch.setattr("forebay.adapters.handoff.jax._find_device", lambda index: DEVICES[0])
     batches = ShardedBatches(NamedSharding(COLUMNS, PartitionSpec("data", "model")))
     part = GlobalShape((4, 16), DEVICES[:1], [(slice(0, 4), slice(8, 16))])

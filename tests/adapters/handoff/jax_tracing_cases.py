@@ -64,7 +64,7 @@ def test_a_refused_batch_of_a_transform_on_the_device_is_not_lost():
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_every_hand_off_refuses_it(device):
+def test_every_hand_off_refuses_a_feed_inside_a_compiled_function(device):
     feed = fb.from_arrays(FLOATS[:56]).batch(8).feed("jax", device=DEVICES[device])
     with feed, pytest.raises(FeedError, match="Iterate the feed outside"):
         jax.jit(lambda x: x + next(feed).sum())(0.0)

@@ -45,7 +45,7 @@ def to_framework(array):
 
 
 def assert_close(found, expected):
-    """Assert that bytes differ by at most one, and floats by less than a hundredth of this unit."""
+    """Assert that bytes differ by at most 1, and floats by at most 0.01 / 255."""
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     limit = 1 if expected.dtype == np.uint8 else 0.01 / 255
     assert np.abs(found.astype(np.float64) - expected).max() <= limit

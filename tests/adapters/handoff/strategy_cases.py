@@ -29,7 +29,8 @@ if tf.config.get_logical_device_configuration(cpu) is None:  # other cases of th
 
 @pytest.fixture(scope="module")
 def mirrored():
-    # Collectives of two strategies in one process get the same keys, and the models of other cases use them too.
+    # This reduction needs no collectives. The models of other cases use collectives, and TensorFlow would give the
+    # collectives of two strategies in one process the same keys.
     return tf.distribute.MirroredStrategy(DEVICES, tf.distribute.ReductionToOneDevice())
 
 
@@ -89,7 +90,7 @@ def test_training_under_the_strategy_equals_training_on_one_device(mirrored):
 
 @pytest.mark.parametrize("row_bytes", [1, 3, 64])
 def test_parts_that_are_not_aligned_are_copied(mirrored, row_bytes):
-    """TensorFlow would abort the process."""
+    """Without the copy, TensorFlow would abort the process."""
     rows = np.random.default_rng(1).integers(0, 255, (20, row_bytes), np.uint8)
     with fb.from_arrays(rows).batch(10).feed("tensorflow", device=mirrored) as feed:
         for number, batch in enumerate(feed):

@@ -50,7 +50,7 @@ def interrupted_fit(folder, step, **options):
 def backup_step(step, save_freq):
     """Return the step of the last backup before an interruption after `step`."""
     every = STEPS if save_freq == "epoch" else save_freq
-    # on_epoch_end writes the backup of an epoch. An interruption after the last step of an epoch comes before it.
+    # on_epoch_end writes the backup of an epoch. An interruption after its last step comes before on_epoch_end.
     return (step - 1) // STEPS * STEPS if save_freq == "epoch" else step // every * every
 
 
@@ -117,7 +117,7 @@ def test_a_backup_that_is_interrupted_between_two_files_is_consistent(
     assert_continues(whole, resumed, every * (backup if writes_weights else backup - 1))
 
 
-def test_damaged_weights_fall_back_to_the_backup_before(whole, tmp_path):
+def test_after_damaged_weights_a_fit_continues_from_the_previous_backup(whole, tmp_path):
     folder = tmp_path / "backup"
     interrupted_fit(folder, 8, save_freq=2, double_checkpoint=True)
     (folder / "latest.weights.h5").write_bytes(b"damaged")
@@ -270,7 +270,7 @@ def test_a_backup_of_another_feed_than_that_of_fit_is_refused(tmp_path, arrays, 
             make_adam().fit(*data, callbacks=[backup], verbose=0)
 
 
-def test_the_backup_of_keras_itself_is_warned_of(tmp_path, pipeline):
+def test_the_backup_callback_of_keras_causes_a_warning(tmp_path, pipeline):
     backup = keras.callbacks.BackupAndRestore(tmp_path)
     with pytest.warns(UserWarning, match=r"does not restore the position.*feed\.backup_and_restore") as warned:
         make_adam().fit(pipeline.feed("keras"), epochs=2, callbacks=[backup], verbose=0)

@@ -1,4 +1,4 @@
-"""Fits with a backup, which the backup cases and the killed process share."""
+"""Fits with a backup, for the backup cases and the killed process."""
 
 import keras
 import numpy as np
@@ -33,7 +33,7 @@ def interrupt(step):
 
 
 class RecordedLoss(RowsSeen):
-    """Also records the loss of each batch, exactly."""
+    """A loss that also records its exact value for each batch."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ def make_adam(loss="mse", **options):
 
 
 def fit_with_backup(folder, *, model=None, callbacks=(), pipeline=None, fit=None, **options):
-    """Fit, restoring the backup in the folder if there is one. Return the model and its history."""
+    """Restore the backup of the folder if there is one, and fit. Return the model and its history."""
     model = model or make_adam(RecordedLoss(), run_eagerly=True)
     with (pipeline or make_pipeline().batch(BATCH)).feed("keras") as feed:
         backup = feed.backup_and_restore(folder, **options)

@@ -56,7 +56,7 @@ def test_later_epochs_and_calls_are_not_traced_again(pipeline, steps):
     assert model.traces == traces
 
 
-def test_the_progress_bar_knows_how_many_batches_there_are(pipeline):
+def test_the_progress_bar_shows_the_number_of_batches(pipeline):
     totals = []
     hook = Hook(on_train_begin=lambda logs=None: totals.append(hook.params["steps"]))
     make_model().fit(pipeline.feed("keras"), callbacks=[hook], verbose=0)
@@ -132,7 +132,7 @@ def test_an_unused_feed_begins_at_the_initial_epoch_of_fit(arrays, is_built):
     assert seen.rows == whole_seen.rows[2 * ROWS :]
 
 
-def test_a_feed_with_a_position_keeps_it_whatever_the_initial_epoch(pipeline):
+def test_a_feed_with_a_position_ignores_the_initial_epoch(pipeline):
     model, feed = make_model(), pipeline.feed("keras")
     feed.set_epoch(5)
     model.fit(feed, initial_epoch=2, epochs=3, verbose=0)
@@ -141,7 +141,7 @@ def test_a_feed_with_a_position_keeps_it_whatever_the_initial_epoch(pipeline):
     assert feed.state_dict()["epoch"] == 7
 
 
-def test_an_initial_epoch_of_counted_steps_is_warned_of(pipeline):
+def test_an_initial_epoch_with_steps_per_epoch_causes_a_warning(pipeline):
     feed = pipeline.repeat().feed("keras")
     with pytest.warns(UserWarning, match=r"initial_epoch=2, but the feed at its first row.*feed\.set_epoch\(0\)"):
         make_model().fit(feed, initial_epoch=2, epochs=3, steps_per_epoch=2, verbose=0)

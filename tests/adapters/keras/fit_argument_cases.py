@@ -117,7 +117,7 @@ def test_rows_without_an_end_need_a_number_of_steps(arrays, case):
 
 
 class StopAfter(keras.callbacks.Callback):
-    """Ends a call of Keras after two batches."""
+    """Ends `fit` and `evaluate` after two batches."""
 
     def on_train_batch_end(self, batch, logs=None):
         self.model.stop_training = batch >= 1
@@ -126,7 +126,7 @@ class StopAfter(keras.callbacks.Callback):
         self.model.stop_evaluating = batch >= 1
 
 
-def test_a_callback_may_end_rows_without_an_end(arrays):
+def test_a_callback_may_end_a_fit_on_rows_without_an_end(arrays):
     feed = fb.from_arrays(arrays).repeat().batch(16).feed("keras")
     make_model().fit(feed, callbacks=[StopAfter()], verbose=0)
     make_model().evaluate(feed, callbacks=[StopAfter()], verbose=0)

@@ -20,7 +20,7 @@ from tests.adapters.keras.keras_models import (
 
 @pytest.fixture
 def accelerator(monkeypatch):
-    """Let Keras prefetch, which it does only on accelerators."""
+    """Make Keras prefetch: Keras prefetches only if JAX has an accelerator."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
 

@@ -16,7 +16,8 @@ import forebay as fb
 from forebay.errors import FeedClosedError
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # inside an execution, an error ends the data first
+# If a map fails in the second step of an execution, Keras first warns that the data have ended.
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=not_torch)])
 def test_an_error_in_a_map_keeps_its_type(arrays, steps):
     def fail_late(batch):

@@ -37,7 +37,7 @@ def make_pipeline(rows=100, batch=16, **options):
 
 
 def rebuilt(loader, *, skip=0):
-    """Return a DataLoader of the same batches without the first ones, as trainers build it."""
+    """Return a DataLoader of the same batches without the first `skip` batches, as trainers build it."""
 
     class Skipping(BatchSampler):
         def __init__(self):
@@ -103,7 +103,7 @@ def test_a_rebuilt_loader_skips_batches_of_the_same_order(rows, batch, passes, l
 
 
 @given(steps=st.integers(0, 20), count=st.integers(1, 4), other=st.integers(1, 4))
-@example(steps=7, count=2, other=3)  # two rows are left, so one of three shards has none
+@example(steps=7, count=2, other=3)  # two rows are left, so one of three shards has no row
 def test_a_state_resumes_on_another_number_of_shards(steps, count, other):
     def loaders(count):
         unbatched = fb.from_arrays(np.arange(100)).shuffle(seed=2)
@@ -154,7 +154,7 @@ def test_ready_made_batches_have_no_batch_size():
     assert batches_of(rebuilt(loader, skip=1)) == [[4, 5, 6, 7]]
 
 
-def test_rows_of_the_dataset_are_refused_with_a_way_out():
+def test_rows_of_the_dataset_are_refused_with_advice():
     dataset = make_pipeline().feed("loader").dataset
     with pytest.raises(FeedError, match=r"no rows by index, but got \[3\]"):
         dataset[3]
@@ -162,7 +162,7 @@ def test_rows_of_the_dataset_are_refused_with_a_way_out():
         next(iter(DataLoader(dataset, batch_size=4)))
 
 
-def test_a_dataloader_of_a_loader_is_refused_with_a_way_out():
+def test_a_dataloader_of_a_loader_is_refused_with_advice():
     loader = make_pipeline().feed("loader")
     with pytest.raises(FeedError, match=r"already a DataLoader.*\[0\]\. Iterate the loader itself"):
         next(iter(DataLoader(loader)))
@@ -223,7 +223,7 @@ def test_wrong_arguments_are_refused_when_the_loader_is_made():
         make_pipeline().feed("loader").set_epoch(-1)
 
 
-def test_a_closed_loader_says_so():
+def test_the_error_of_a_closed_loader_says_what_to_do():
     loader = make_pipeline().feed("loader")
     with loader:
         batch = next(iter(loader))
@@ -271,15 +271,15 @@ def test_the_loop_of_the_documentation_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_loader_follows_a_rank_that_begins_after_it_was_made(monkeypatch, count):
-    """As with Lightning, which starts the ranks during `fit`."""
+def test_a_loader_uses_a_rank_that_is_set_after_the_loader_was_made(monkeypatch, count):
+    """Lightning, for example, starts the ranks during `fit`."""
     pipeline = fb.from_arrays(np.arange(31)).shuffle(seed=2).batch(4)
     seen, lengths = [], set()
     for index in range(count):
         with monkeypatch.context() as environment:
             loader = pipeline.feed("loader")
             assert len(loader) == 8
-            next(iter(loader))  # some scripts look at a batch first
+            next(iter(loader))  # some scripts read one batch before they train
             loader.set_epoch(0)
             environment.setenv("RANK", str(index))
             environment.setenv("WORLD_SIZE", str(count))
@@ -299,7 +299,7 @@ def test_a_state_loaded_before_the_rank_begins_is_kept(monkeypatch):
     loader.load_state_dict(first.state_dict())
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    rest = rows_of(first)  # of epoch 1: the first loader goes on
+    rest = rows_of(first)  # a new iteration begins epoch 1
     assert len(rest) == 50
     assert len(rows_of(loader)) == (100 - 32) // 2
 

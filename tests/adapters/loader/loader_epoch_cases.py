@@ -15,7 +15,7 @@ from forebay.adapters.monitoring import FeedCollector
 from forebay.errors import FeedError, StateError
 
 
-def test_iterators_without_a_request_spend_no_epoch():
+def test_unused_iterators_start_no_epoch():
     loader, feed = make_pipeline().feed("loader"), make_pipeline().feed("torch")
     for _ in range(3):
         iter(loader), iter(loader)
@@ -42,7 +42,7 @@ def test_setting_the_epoch_of_a_loaded_state_keeps_the_position():
     assert batches_of(loader) == expected[2:]
 
 
-def test_setting_the_epoch_again_starts_it_again():
+def test_after_the_epoch_is_set_again_an_iterator_starts_at_its_first_batch():
     loader = make_pipeline().feed("loader")
     first = batches_of(itertools.islice(loader, 2))
     loader.set_epoch(0)
@@ -69,8 +69,8 @@ def test_a_state_at_the_end_of_an_epoch_resumes_with_the_next_one():
     assert batches_of(loader) == batches_of(feed)
 
 
-def test_naming_the_epoch_in_use_keeps_its_iterator():
-    """Lightning takes the first batch of an input without a length before it names the epoch."""
+def test_setting_the_current_epoch_keeps_its_iterator():
+    """If an input has no length, Lightning takes its first batch before it sets the epoch."""
     loader, feed = make_pipeline().feed("loader"), make_pipeline().feed("torch")
     for epoch in range(3):
         batches = iter(loader)
@@ -94,7 +94,7 @@ def test_another_epoch_begins_with_the_next_iterator():
 
 
 def test_a_loader_that_is_repeated_inside_an_epoch_resumes():
-    """Lightning repeats the shorter of two loaders, and names its own epoch after a resume."""
+    """Lightning repeats the shorter of two loaders, and sets its own epoch after a resume."""
     loader, resumed = make_pipeline().feed("loader"), make_pipeline().feed("loader")
     loader.set_epoch(0)
     list(loader)
@@ -105,7 +105,7 @@ def test_a_loader_that_is_repeated_inside_an_epoch_resumes():
     assert batches_of(resumed) == batches_of(second)
 
 
-def test_a_rebuilt_stream_ends_for_good():
+def test_an_iterator_of_a_rebuilt_stream_stays_at_its_end():
     loader = fb.from_generator(lambda: iter(np.arange(10)), spec=np.int64(0)).batch(4).feed("loader")
     batches = iter(rebuilt(loader))
     assert batches_of(batches) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -119,7 +119,7 @@ def test_skipping_more_than_a_stream_has_is_refused():
         batches_of(rebuilt(loader, skip=5))
 
 
-def test_a_closed_loader_still_reports():
+def test_a_closed_loader_still_has_statistics_and_a_plan():
     used, unused = make_pipeline().feed("loader"), make_pipeline().feed("loader")
     list(itertools.islice(used, 2))
     used.close()
@@ -156,8 +156,8 @@ def test_prometheus_reads_a_loader():
     assert 'forebay_rows_total{feed="train",rank="0"} 100.0' in prometheus_client.generate_latest(registry).decode()
 
 
-def test_a_length_does_not_choose_the_device(monkeypatch):
-    """A trainer chooses the GPU after the script has asked for the length, the rank and the state of the epoch."""
+def test_reading_the_length_does_not_choose_the_device(monkeypatch):
+    """A trainer chooses the GPU after the script has read the length, the rank and the epoch."""
     monkeypatch.setattr(loader_feed, "Feed", None)
     loader = make_pipeline().feed("loader")
     loader.set_epoch(2)

@@ -1,7 +1,7 @@
 """Read-back cases that every framework must pass.
 
 `tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
-in one process. tests/gpu/test_readback.py runs it again on a GPU.
+in one process. tests/gpu/test_readback.py runs this file again on a GPU.
 """
 
 import gc
@@ -31,7 +31,7 @@ def framework():
 
 def make(array):
     """Make an array of the framework on its default device."""
-    array = np.array(array)  # a copy, because JAX may use the memory itself
+    array = np.array(array)  # a copy, because JAX may use the memory of its argument
     framework = importlib.import_module(FRAMEWORK)
     if FRAMEWORK == "torch":
         return framework.tensor(array, device="cuda" if framework.cuda.is_available() else "cpu")
@@ -45,7 +45,7 @@ def make_empty():
 
 
 def add_one_in_place(framework, tensor):
-    """Change the memory of an array: in place, or in JAX by donating it to a function."""
+    """Change the memory of an array: in place, or in JAX by donating the array to a function."""
     if FRAMEWORK == "tensorflow":
         tensor.assign_add(framework.ones_like(tensor))
     elif FRAMEWORK == "jax":

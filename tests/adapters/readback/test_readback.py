@@ -11,7 +11,7 @@ from forebay.errors import BudgetError, FeedClosedError, SpecError
 
 
 class Device:
-    """A device whose results arrive when the test says so, or when code waits for them."""
+    """A device whose results arrive when the test sets `has_arrived`, or when code waits for them."""
 
     def __init__(self):
         self.pending = []
@@ -78,7 +78,7 @@ def test_drain_waits_for_all_results(device):
     assert readback.drain() == []
 
 
-def test_its_repr_counts_results():
+def test_the_repr_counts_results():
     readback = Readback(limit=1)
     assert repr(readback) == "<Readback: 0 in flight, 0 arrived (0 B)>"
     [readback.put(np.zeros(2048, np.uint8)) for _ in range(3)]
@@ -115,9 +115,9 @@ def test_one_result_larger_than_the_budget_is_allowed_if_taken():
 def test_an_error_is_raised_between_the_results_before_and_after_it(device):
     readback = Readback()
     put(readback, 4)
-    device.pending[2].error = OSError("the device fell off")
+    device.pending[2].error = OSError("the device was lost")
     assert tags(readback.drain()) == [0, 1]
-    with pytest.raises(OSError, match="fell off") as caught:
+    with pytest.raises(OSError, match="was lost") as caught:
         readback.drain()
     assert "tag=2" in caught.value.__notes__[0]
     assert tags(readback.drain()) == [3]
@@ -128,11 +128,11 @@ def test_a_failure_is_raised_once(device, monkeypatch):
     put(readback, 1)
 
     def fail(pending):
-        raise OSError("the device fell off")
+        raise OSError("the device was lost")
 
     monkeypatch.setattr(FakeCopy, "take", fail)
     device.pending[0].has_arrived = True
-    with pytest.raises(OSError, match="fell off"):
+    with pytest.raises(OSError, match="was lost"):
         readback.ready()
     assert readback.ready() == []
 
@@ -157,7 +157,7 @@ def test_a_closed_readback_refuses_put():
 def test_an_error_in_the_loop_is_not_hidden_by_a_device_error(device):
     readback = Readback()
     put(readback, 1)
-    device.pending[0].error = OSError("the device fell off")
+    device.pending[0].error = OSError("the device was lost")
     with pytest.raises(KeyError, match="in the loop"), readback:
         raise KeyError("in the loop")
 

@@ -64,11 +64,11 @@ def make_trainer(folder, *callbacks, **options):
     )
 
 
-def every_step(folder):
+def save_every_step(folder):
     return ModelCheckpoint(folder, filename="{step}", every_n_train_steps=1, save_top_k=-1)
 
 
-def every_epoch(folder):
+def save_every_epoch(folder):
     return ModelCheckpoint(folder, filename="epoch-{epoch}", save_top_k=-1)
 
 
@@ -98,7 +98,7 @@ def test_each_validation_sees_every_row(tmp_path):
 def test_a_run_resumes_after_any_step(tmp_path, step):
     whole = train_by_hand()
     with pytest.raises(RunStoppedError):
-        fit(tmp_path, every_step(tmp_path), Stop(step + 1))
+        fit(tmp_path, save_every_step(tmp_path), Stop(step + 1))
     net = fit(tmp_path, checkpoint=tmp_path / f"step={step}.ckpt")
     assert net.rows == whole.rows[step:]
     assert net.losses == whole.losses[step:]
@@ -110,14 +110,14 @@ def test_a_run_resumes_after_any_step(tmp_path, step):
 def test_a_run_resumes_from_the_checkpoint_of_an_epoch(tmp_path, epoch, validation):
     whole = train_by_hand()
     with pytest.raises(RunStoppedError):
-        fit(tmp_path, every_epoch(tmp_path), Stop((epoch + 1) * STEPS + 2), validation=validation)
+        fit(tmp_path, save_every_epoch(tmp_path), Stop((epoch + 1) * STEPS + 2), validation=validation)
     net = fit(tmp_path, checkpoint=tmp_path / f"epoch-epoch={epoch}.ckpt", validation=validation)
     assert net.rows == whole.rows[(epoch + 1) * STEPS :]
     assert net.weights == whole.weights
 
 
-def test_a_run_with_fewer_batches_per_epoch_begins_each_epoch_anew(tmp_path):
-    net = fit(tmp_path, every_epoch(tmp_path), limit_train_batches=2)
+def test_a_run_with_fewer_batches_per_epoch_begins_each_epoch_at_its_first_batch(tmp_path):
+    net = fit(tmp_path, save_every_epoch(tmp_path), limit_train_batches=2)
     rows = expected_rows()
     expected = [rows[epoch * STEPS + step] for epoch in range(EPOCHS) for step in range(2)]
     assert net.rows == expected
@@ -152,7 +152,7 @@ def fit_pair(folder, *callbacks, checkpoint=None):
 def test_a_loader_that_is_repeated_inside_an_epoch_resumes(tmp_path, step):
     whole = fit_pair(tmp_path / "whole")
     with pytest.raises(RunStoppedError):
-        fit_pair(tmp_path, every_step(tmp_path), Stop(step + 1))
+        fit_pair(tmp_path, save_every_step(tmp_path), Stop(step + 1))
     net = fit_pair(tmp_path, checkpoint=tmp_path / f"step={step}.ckpt")
     assert net.rows == whole.rows[2 * step :]
     assert net.weights == whole.weights
@@ -180,13 +180,13 @@ def test_validation_in_the_middle_of_an_epoch_does_not_move_the_training(tmp_pat
 def test_accumulated_gradients_are_the_same_after_a_resume(tmp_path):
     whole = fit(tmp_path, accumulate_grad_batches=2)
     with pytest.raises(RunStoppedError):
-        fit(tmp_path, every_step(tmp_path), Stop(6), accumulate_grad_batches=2)
+        fit(tmp_path, save_every_step(tmp_path), Stop(6), accumulate_grad_batches=2)
     net = fit(tmp_path, checkpoint=tmp_path / "step=4.ckpt", accumulate_grad_batches=2)
     assert net.rows == whole.rows[-len(net.rows) :]
     assert net.weights == whole.weights
 
 
-def test_a_validation_of_its_own_sees_every_row(tmp_path):
+def test_a_validation_without_training_sees_every_row(tmp_path):
     module = Module()
     make_trainer(tmp_path).validate(module, make_loader(rows=40, shuffle=False), verbose=False)
     assert flat(module.net.validated) == list(range(40))
@@ -223,7 +223,7 @@ def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch):
 def run_on_rank(folder):
     """Train on one rank of several; `ranked_runs.py` calls this."""
     options = {"strategy": "ddp", "devices": RANKS, "max_epochs": EPOCHS_OF_RANK}
-    whole = fit(folder, every_step(folder), **options)
+    whole = fit(folder, save_every_step(folder), **options)
     return whole, fit(folder, checkpoint=folder / f"step={RESUMED_STEP}.ckpt", **options)
 
 

@@ -1,7 +1,8 @@
 """Runs of trainers on several ranks, each in its own process: `check_ranks("lightning", folder)`.
 
-This file is also the script of a rank. It calls `run_on_rank` of the cases of a trainer, which returns the model of a
-whole run and the model of a run that resumed after `RESUMED_STEP`, and writes their rows and losses to a file.
+Each rank runs this file as a script, which calls `run_on_rank` of the trainer's cases. `run_on_rank` returns two
+models: one of a whole run, and one of a run that resumed after `RESUMED_STEP`. The script writes their rows and losses
+to a file.
 """
 
 import importlib

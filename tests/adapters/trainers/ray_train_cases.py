@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RANKS, EPOCHS_OF_RANK = 2, 2
-RESUMED_STEP = 4  # of six: 70 rows in steps of two batches of 16 rows make three steps per epoch
+RESUMED_STEP = 4  # of six steps: 70 rows in steps of two batches of 16 rows make three steps per epoch
 
 
 @pytest.fixture(scope="module", autouse=True)

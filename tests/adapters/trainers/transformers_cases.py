@@ -158,7 +158,7 @@ def test_a_prediction_sees_every_row_in_order(tmp_path):
     assert flat(trainer.model.validated) == list(range(40))
 
 
-def test_datasets_work_as_before(tmp_path):
+def test_the_trainer_still_takes_datasets(tmp_path):
     rows = [{name: torch.from_numpy(value) for name, value in row.items()} for row in loose_rows(16)]
     trainer = make_trainer(tmp_path, loader=rows, num_train_epochs=1)
     trainer.train()

@@ -1,4 +1,4 @@
-"""upload_once: one upload for each array, no stale copies, and no memory left behind."""
+"""upload_once: one upload for each array, no stale copies, and no leaked memory."""
 
 import gc
 import threading

@@ -1,7 +1,7 @@
 """upload_once cases that every framework must pass.
 
 `tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
-in one process. tests/gpu/test_upload.py runs it again on a GPU.
+in one process. tests/gpu/test_upload.py runs this file again on a GPU.
 """
 
 import gc
