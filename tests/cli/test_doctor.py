@@ -69,7 +69,7 @@ print("the report says:", seen)
 """
 
 
-def test_the_report_is_written_while_the_script_runs_on(folder):
+def test_the_report_is_written_while_the_script_continues(folder):
     (folder / "long.py").write_text(LONG_SCRIPT)
     done = doctor("--json", "a.json", "long.py", cwd=folder)
     assert "the report says: still running" in done.stdout, done.stderr
@@ -104,7 +104,7 @@ def exposed_secrets(folder, *options):
     (folder / "secret-folder").mkdir()
     script = folder / "secret-folder" / "train.py"
     script.write_text(FAILING_LOOP)
-    (folder / "site-packages").symlink_to(DOCTOR / "stand_in")  # the doctor takes it for library code
+    (folder / "site-packages").symlink_to(DOCTOR / "stand_in")  # the doctor treats this folder as library code
     settings = {"PYTHONPATH": str(folder / "site-packages"), "XLA_FLAGS": f"--xla_dump_to={script.parent}/dump"}
     done = doctor(*OUTPUTS, *options, script, "--password=ARGV-99", cwd=folder, **settings)
     assert done.stderr.count("wrote") == 4, done.stderr
@@ -188,7 +188,7 @@ def test_an_ascii_terminal_still_gets_the_report(folder):
 
 
 def test_an_interrupted_script_is_reported(folder):
-    # Short sleeps: as in plain Python, a Ctrl-C just before a system call does not interrupt it.
+    # Short sleeps: as in plain Python, a Ctrl-C just before a system call does not interrupt the call.
     (folder / "long.py").write_text("import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(0.1)\n")
     with subprocess.Popen(
         [*COMMAND, "long.py"], cwd=folder, env=os.environ | TERMINAL, stdout=subprocess.PIPE, text=True
@@ -256,7 +256,7 @@ MISTAKES = [
 
 @pytest.fixture(scope="module")
 def mistaken_runs(tmp_path_factory):
-    """Run the command with every mistake in one process, because starting it takes a second."""
+    """Run the command with every mistake in one process, because each new process takes a second to start."""
     folder = with_files(tmp_path_factory.mktemp("mistakes"))
     return forebay_each([["doctor", *arguments] for arguments, _ in MISTAKES], cwd=folder)
 

@@ -1,4 +1,4 @@
-"""Files that commands read: damaged or hostile ones are refused with their name, and without a traceback."""
+"""Commands refuse damaged or hostile files with the name of the file, and without a traceback."""
 
 import json
 
@@ -87,7 +87,7 @@ def test_a_change_of_a_section_that_is_not_a_table_is_refused(tmp_path, capfd):
     assert "Make it a table" in " ".join(capfd.readouterr().err.split())
 
 
-def test_an_unknown_case_is_not_blamed_on_the_file_of_results(tmp_path, capfd):
+def test_the_error_of_an_unknown_case_does_not_blame_the_results_file(tmp_path, capfd):
     assert main(["bench", "--case", "nothing", "--show", str(tmp_path / "results.json")]) == 2
     assert "is not a file of bench results" not in " ".join(capfd.readouterr().err.split())
 

@@ -212,7 +212,7 @@ sys.exit(main(["probe"]))
 
 
 @pytest.mark.parametrize("part", ["host", "disk"])
-def test_an_interrupt_leaves_nothing_behind(tmp_path, part):
+def test_an_interrupt_leaves_no_file(tmp_path, part):
     command = [sys.executable, "-c", ENDLESS.format(part=part)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | settings(tmp_path)) as running:
         assert running.stderr.readline().strip() == "measuring"
