@@ -1,7 +1,8 @@
 """States of feeds that need Keras or Ray, written and read in a separate process.
 
 `python -m tests.compat.framework_states keras` prints states and the rows after them. With the name of a state file,
-it loads these states and prints the rows that it receives. It uses only the public interface of Forebay.
+the command loads these states and prints the rows that it receives. This file uses only the public interface of
+Forebay.
 """
 
 import importlib

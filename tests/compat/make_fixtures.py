@@ -1,16 +1,17 @@
 """Make the fixtures of tests/compat/v0_1: files that version 0.1 writes and later versions must read.
 
-Run it against 0.1 only, from the root of the repository:
+Run this file with version 0.1 only, from the root of the repository:
 
     PYTHONPATH=PATH_TO_0.1/src python -m tests.compat.make_fixtures --at /srv/train
 
 PATH_TO_0.1 is a checkout of version 0.1, with its tests. Version 0.1 writes the absolute paths of watched scripts and
-of the folder for temporary files, so the scripts run in the folder `--at`: choose one that says nothing about your
-machine. The folder is made, and must be empty. `--only NAME` makes one part again. All parts take about two minutes.
+of the folder for temporary files, so the scripts run in the folder `--at`. Choose a path that says nothing about your
+machine. The command makes the folder; an existing folder must be empty. `--only NAME` makes one part again. All parts
+take about two minutes.
 
 Files:
 
-    states.json              states of feeds, and the rows that 0.1 returned after each
+    states.json              states of feeds, and the rows that 0.1 returned after each state
     states_keras.json        the same for feed("keras"), taken inside fit
     states_ray.json          the same for a Ray Dataset
     capture_*.gz, .json      captures of the doctor, and the JSON document of each
@@ -43,7 +44,7 @@ import forebay as fb
 VERSION = "0.1.0"
 FIXTURES = Path(__file__).parent / "v0_1"
 CHECKOUT = Path(fb.__file__).parents[2]  # checkout of 0.1
-# Recorded on a GPU. Version 0.1 reads it and writes it again. It contains no path of a machine.
+# A capture from a GPU. Version 0.1 reads this file and writes it again. The file contains no path of a machine.
 GPU_CAPTURE = CHECKOUT / "tests" / "doctor" / "recorded" / "cupy" / "host_check_spectrum.gz"
 GPU_RESULTS = CHECKOUT / "benchmarks" / "results" / "h200.json"
 FORBIDDEN = ("/tmp", "/work", "/home", "/root")  # no fixture may contain these paths
@@ -53,11 +54,11 @@ def make_states(_: Path) -> None:
     """Record the rows after each state, and check that a second feed resumes with the same rows."""
     made: dict[str, Any] = {}
     for name, case in CASES.items():
-        with case.make(_folder()).feed("numpy") as feed:
+        with case.make(_make_temporary_folder()).feed("numpy") as feed:
             rest = advance(feed, case)
             state = json.loads(json.dumps(feed.state_dict()))
             expected = rest_and_next(rest, feed, case.limit)
-        with (case.resumed or case.make)(_folder()).feed("numpy") as feed:
+        with (case.resumed or case.make)(_make_temporary_folder()).feed("numpy") as feed:
             feed.load_state_dict(state)
             resumed = rest_and_next(feed, feed, case.limit)
         assert case.resumed or resumed == expected, name
@@ -107,7 +108,7 @@ def make_probe(at: Path) -> None:
     os.environ["XDG_CACHE_HOME"] = str(cache)
     _save_probe_of_a_gpu()
     for file in (cache / "forebay").iterdir():
-        shutil.move(file, _made(FIXTURES / "probe") / file.name)
+        shutil.move(file, _make_folder(FIXTURES / "probe") / file.name)
 
 
 def _save_probe_of_a_gpu() -> None:
@@ -129,7 +130,7 @@ def _save_probe_of_a_gpu() -> None:
 
 def make_caches(_: Path) -> None:
     for name, make in CACHES.items():
-        cached, folder = make(), _folder()
+        cached, folder = make(), _make_temporary_folder()
         FixedStore.hold(cached.objects)
         with cached.pipeline(folder).feed("numpy") as feed:
             for _batch in feed:
@@ -192,10 +193,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if fb.__version__ != VERSION:
         raise SystemExit(f"this is Forebay {fb.__version__}. Put the src folder of {VERSION} into PYTHONPATH.")
-    at = _made(arguments.at)
+    at = _make_folder(arguments.at)
     if any(at.iterdir()):
         raise SystemExit(f"{at} is not empty. Pass a new folder.")
-    _made(FIXTURES)
+    _make_folder(FIXTURES)
     for name in arguments.only or PARTS:
         PARTS[name](at)
     shutil.rmtree(at)
@@ -228,11 +229,11 @@ def _part(part: Any) -> str:
     return json.dumps(part, indent=2) if isinstance(part, dict) and "flags" in part else json.dumps(part)
 
 
-def _folder() -> Path:
+def _make_temporary_folder() -> Path:
     return Path(tempfile.mkdtemp())
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

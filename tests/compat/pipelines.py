@@ -25,8 +25,8 @@ class Case:
 
     make: Callable[[Path], fb.Pipeline]  # the argument is an empty folder for files
     epochs: int = 0  # whole epochs that are received before the state is taken
-    batches: int = 0  # batches that are then received of the next epoch
-    resumed: Callable[[Path], fb.Pipeline] | None = None  # the pipeline that loads the state, if it is another one
+    batches: int = 0  # batches of the next epoch that are received before the state is taken
+    resumed: Callable[[Path], fb.Pipeline] | None = None  # the pipeline that loads the state; None: the same pipeline
     limit: int | None = None  # recorded batches of each epoch; None: all
     needs: str = "numpy"  # the case is skipped without this module
 
@@ -43,7 +43,7 @@ def advance(feed: Any, case: Case) -> Iterator[Any]:
 
 
 def rest_and_next(rest: Any, feed: Any, limit: int | None) -> dict[str, Any]:
-    """Return the remaining batches of this epoch, and those of the next."""
+    """Return the remaining batches of this epoch, and the batches of the next epoch."""
     return {"rest": batches_of(rest, limit), "next": batches_of(feed, limit)}
 
 

@@ -35,7 +35,7 @@ class FixedStore(AbstractFileSystem):
         name = self._strip_protocol(path)
         if name not in self.objects:
             raise FileNotFoundError(path)
-        # The version does not depend on the bytes, so that a test can replace them.
+        # The version does not depend on the bytes, so that a test can replace the bytes.
         return {"name": name, "size": len(self.objects[name]), "type": "file", "ETag": f'"{name}-1"'}
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:

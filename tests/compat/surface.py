@@ -183,7 +183,7 @@ def _default(value: Any) -> str:
 
 
 def _errors() -> Iterator[tuple[str, list[str]]]:
-    """Return each error with its base classes."""
+    """Yield each error with its base classes."""
     module = importlib.import_module("forebay.errors")
     for name in module.__all__:
         yield name, [kind.__name__ for kind in getattr(module, name).__mro__[1:-1]]

@@ -29,14 +29,14 @@ def read(name: str) -> Any:
 
 
 def assert_contains(new: Any, old: Any, where: str = "") -> None:
-    """Assert that the new document has all values of the old one, numbers to a millionth. It may have more."""
+    """Assert that the new document has all values of the old document, with floats equal to a millionth."""
     if isinstance(old, dict):
-        assert isinstance(new, dict), f"{where} is no object any more"
+        assert isinstance(new, dict), f"{where} is not an object any more"
         assert old.keys() <= new.keys(), f"{where} has lost {sorted(old.keys() - new.keys())}"
         for key, value in old.items():
             assert_contains(new[key], value, f"{where}.{key}")
     elif isinstance(old, list):
-        assert isinstance(new, list), f"{where} is no list any more"
+        assert isinstance(new, list), f"{where} is not a list any more"
         assert len(new) == len(old), f"{where} has {len(new)} items, and had {len(old)}"
         for place, (one, other) in enumerate(zip(new, old, strict=True)):
             assert_contains(one, other, f"{where}[{place}]")
@@ -132,7 +132,7 @@ def schema() -> Any:
 
 
 def essence(document: Any) -> Any:
-    """Return what a diagnosis has in common with one of 0.1, whatever its wording and its model of gains."""
+    """Return the values of a diagnosis that must be those of 0.1. Wording and gains may differ."""
     numbers = ("schema_version", "script", "ended", "rank", "steps", "step_seconds", "step_quartiles")
     end = document["step_ends_at"]
     kept = {name: document[name] for name in numbers}

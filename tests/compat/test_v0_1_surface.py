@@ -55,7 +55,7 @@ def assert_callable_as_before(new: list[Any], old: list[Any]) -> None:
         assert not default or now_default == default, f"{name!r} is {now_default} by default and was {default}"
     known = {name for name, *_ in old}
     needed = [name for name, kind, *default in new if name not in known and not default and not kind.startswith("VAR")]
-    assert not needed, f"{needed} must be given now"
+    assert not needed, f"a call must now pass {needed}"
 
 
 def assert_attributes(new: dict[str, Any], old: dict[str, Any], name: str) -> None:
