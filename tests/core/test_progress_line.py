@@ -1,4 +1,4 @@
-"""A progress line is shown in a terminal only, after two seconds, and once at a time."""
+"""A progress line is shown in a terminal only, after two seconds, and one line at a time."""
 
 import io
 import threading
@@ -16,7 +16,7 @@ def terminal(monkeypatch):
     return show_progress_at_once(monkeypatch)
 
 
-def test_it_shows_the_share_and_erases_the_line(terminal):
+def test_a_line_shows_the_share_and_is_erased_at_its_end(terminal):
     line = ProgressLine("indexing a.tar", 4)
     line.done = 1
     with line:
@@ -50,7 +50,7 @@ def test_only_the_main_thread_shows_a_line(terminal):
     assert terminal.getvalue() == ""
 
 
-def test_two_threads_that_wait_show_no_line_of_each_other(terminal):
+def test_a_waiting_thread_does_not_show_the_line_of_another_waiting_thread(terminal):
     def wait():
         with BackgroundLine():
             terminal.drawn.wait(0.2)

@@ -26,18 +26,18 @@ def test_an_empty_list_does_not_change_the_dtype():
     assert fb.Ragged.of_rows([[], [1, 2]]).dtype == np.int64
 
 
-def test_a_row_outside_is_an_error():
+def test_a_row_number_out_of_range_is_an_error():
     with pytest.raises(IndexError, match="row 1 of 1 rows"):
         fb.Ragged.of_rows([[1]])[1]
 
 
 @pytest.mark.parametrize("rows", [[np.zeros((2, 3)), np.zeros((2, 4))], [np.zeros(()), np.zeros(2)]])
-def test_rows_that_differ_otherwise_are_refused(rows):
+def test_rows_that_differ_in_more_than_their_length_are_refused(rows):
     with pytest.raises(SpecError, match="ragged row"):
         fb.Ragged.of_rows(rows)
 
 
-def test_no_rows_are_refused():
+def test_an_empty_list_of_rows_is_refused():
     with pytest.raises(SpecError, match="no rows"):
         fb.Ragged.of_rows([])
 
@@ -47,7 +47,7 @@ def test_a_function_of_values_keeps_the_offsets():
     assert ragged.tolist() == [[-1, -2], [-3]]
 
 
-def test_offsets_that_do_not_fit_are_refused():
+def test_offsets_that_do_not_fit_into_the_dtype_are_refused():
     with pytest.raises(SpecError, match="200 values"):
         fb.Ragged.of_rows([np.zeros(200)]).with_offsets_of(np.dtype(np.int8))
 

@@ -1,4 +1,4 @@
-"""Modules that are missing or too old end in an error that says what to install."""
+"""If a module is missing or too old, an error says what to install."""
 
 import sys
 from types import ModuleType
@@ -12,7 +12,7 @@ from forebay.errors import FrameworkError
 
 @pytest.fixture
 def install(monkeypatch):
-    """Return a function that replaces a module by one of another version, or hides it."""
+    """Return a function that replaces a module by an empty module of another version."""
 
     def replace(name, version):
         module = ModuleType(name)

@@ -70,7 +70,7 @@ def test_a_probe_of_another_machine_is_not_used(folder, caplog):
 
 
 def paths_of(document, path=()):
-    """Yield the path and the value of everything inside a JSON document."""
+    """Yield the path and the value of each element inside a JSON document."""
     items = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in items:
         yield (*path, key), value
@@ -145,7 +145,7 @@ def test_interrupted_saving_leaves_only_the_old_file(folder, monkeypatch):
     assert Probe.cached() == PROBE
 
 
-def test_a_folder_without_write_access_raises_with_advice(tmp_path, monkeypatch):
+def test_a_cache_folder_that_cannot_be_made_raises_with_advice(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert Probe.cached() is None

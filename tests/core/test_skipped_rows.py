@@ -50,7 +50,7 @@ def test_all_leaves_and_the_row_numbers_are_replaced():
     assert RowRepair().apply_to_numbers(slice(10, 16)) == slice(10, 16)
 
 
-def test_the_error_of_a_batch_names_its_first_row():
+def test_the_error_of_a_batch_names_its_first_unreadable_row():
     error = RowRepair.of([unreadable(3, "b.jpg"), unreadable(2)], 6, 2).error
     assert "no readable row among the 2 rows of a batch" in str(error)
     assert "The first one is a.jpg: SourceError: cannot be decoded" in str(error)

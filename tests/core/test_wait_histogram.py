@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from forebay.core import wait_histogram
 from forebay.core.wait_histogram import MIN_EXPONENT, OCTAVES, SUB_BUCKETS, WaitHistogram
 
-SHORTEST, LONGEST = 2.0**MIN_EXPONENT, 2.0 ** (MIN_EXPONENT + OCTAVES)
+SHORTEST, LONGEST = 2.0**MIN_EXPONENT, 2.0 ** (MIN_EXPONENT + OCTAVES)  # seconds
 SHARES = (0.0, 0.5, 0.95, 0.99, 1.0)
 waits = st.lists(st.floats(SHORTEST, LONGEST, exclude_max=True), min_size=1, max_size=200)
 
