@@ -12,7 +12,7 @@ from tests.test_surface import PAGES_WITHOUT_A_FRAMEWORK
 DOCS = ROOT / "docs"
 # The examples of each page run as one script. The page of CuPy is not listed, because all its examples need a GPU.
 PAGES = ["devices", "get-started/jax", "get-started/keras", "get-started/pytorch", "monitoring", "ranks"]
-ELSEWHERE = {  # pages whose examples other tests run, or which need something that a test does not have
+ELSEWHERE = {  # pages whose examples other tests run, with the file or folder of these tests
     "questions": "tests/docs/test_parts_of_pages.py",
     "recipes": "tests/docs/test_recipes.py",
     "ray": "tests/transforms/workers/on_ray/test_page.py",
@@ -55,7 +55,7 @@ def test_every_page_with_examples_is_in_one_of_the_lists():
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", COMING_FROM)
-def test_the_script_of_the_other_loader_and_that_of_forebay_print_the_same(page, tmp_path):
+def test_the_script_of_the_other_loader_and_the_script_of_forebay_print_the_same(page, tmp_path):
     if page == "hf-datasets" and find_spec("datasets") is None:
         pytest.skip("datasets is not installed: it comes with the extra `docs`")
     outputs = [run_script(script, tmp_path) for script in blocks_of(DOCS / "coming-from" / f"{page}.md", "python")]

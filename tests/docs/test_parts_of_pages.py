@@ -1,6 +1,6 @@
 """Code blocks of the pages that are parts of scripts: each runs after lines that make its variables.
 
-`tests/gpu/test_pages.py` runs the blocks marked `python gpu` where a GPU is. Here they must compile.
+`tests/gpu/test_pages.py` runs the blocks marked `python gpu` on a GPU. This file only compiles these blocks.
 """
 
 import re

@@ -32,7 +32,7 @@ def sections():
 
 
 def scripts_of(rule):
-    """Return the paths of the script with the fault and of the one without it."""
+    """Return the paths of the script with the fault and of the script without the fault."""
     (links,) = re.findall(r"^\[With the fault\]\(\.\./(\S+)\), \[without it\]\(\.\./(\S+)\)$", sections()[rule], re.M)
     return [ROOT / path for path in links]
 

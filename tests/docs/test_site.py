@@ -26,7 +26,7 @@ MAIN_PAGES = [
 
 
 class Links(HTMLParser):
-    """The ids of a page, the addresses to which it links, and those that it loads."""
+    """The ids of a page, the addresses to which it links, and the addresses that it loads."""
 
     def __init__(self, text):
         super().__init__()
@@ -75,12 +75,12 @@ def test_every_internal_link_leads_to_a_file_and_an_id(pages):
         (page.name, address)
         for page, links in pages.items()
         for address in sorted(links.linked | links.loaded)
-        if not urlsplit(address).scheme and not leads_somewhere(page, address, pages)
+        if not urlsplit(address).scheme and not has_target(page, address, pages)
     ]
     assert dead == []
 
 
-def leads_somewhere(page, address, pages):
+def has_target(page, address, pages):
     parts = urlsplit(address)
     target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
     target = target / "index.html" if target.is_dir() else target
