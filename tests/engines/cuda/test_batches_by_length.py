@@ -1,4 +1,4 @@
-"""Ragged batches and batches of similar length on the CUDA engine with a fake driver: staged, as padded batches."""
+"""On the CUDA engine, ragged batches and batches of similar length are staged."""
 
 import numpy as np
 import pytest
@@ -54,6 +54,6 @@ def test_a_device_map_receives_ragged_rows():
         assert read_text(framework, next(feed)) == [[1] * 3, [2], [3] * 2]
 
 
-def test_such_rows_cannot_be_resident():
+def test_ragged_rows_cannot_be_resident():
     with fake_cuda() as framework, pytest.raises(fb.ForebayError, match="batches may differ in size"):
         feed_of(make_rows([3, 1]).batch(2, ragged=True), framework, resident="always")

@@ -1,4 +1,4 @@
-"""`with device:` reports errors of the driver, and leaves the thread as it was."""
+"""`with device:` reports errors of the driver, and restores the CUDA state of the thread."""
 
 import threading
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def test_nested_blocks_make_the_device_current_once(device):
     assert device.calls == ["push", "exchange", "exchange", "pop"]
 
 
-def test_a_failed_push_is_an_error_of_the_block(device):
+def test_a_failed_push_raises_an_error(device):
     device.codes["push"] = INVALID_CONTEXT
     with pytest.raises(DeviceError, match=r"making device 0 current \(201\)"):
         device.make_current()

@@ -73,7 +73,7 @@ def assert_equal(actual, expected):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("resident", ["always", "never"])
-def test_the_parts_of_all_devices_are_the_batches_of_one(kind, pace, resident):
+def test_the_parts_of_all_devices_are_the_batches_of_one_device(kind, pace, resident):
     pipeline = make_pipeline()
     with fake_gpus(2, kind=kind, pace=pace) as frameworks, open_feed(pipeline, frameworks, resident=resident) as feed:
         assert len(feed) == 50
@@ -91,7 +91,7 @@ def test_the_parts_of_all_devices_are_the_batches_of_one(kind, pace, resident):
     st.sampled_from(KINDS),
     st.sampled_from(PACES),
 )
-def test_any_number_of_devices_and_shards_gives_every_row_once(devices, rows, part_rows, shards, kind, pace):
+def test_any_number_of_devices_and_shards_gives_no_row_twice(devices, rows, part_rows, shards, kind, pace):
     assume(rows // (shards + 1) >= devices * part_rows)  # batch() refuses to drop all rows of a shard
     data = np.arange(rows, dtype=np.int32)
     seen = []
@@ -258,7 +258,7 @@ def test_budgets_of_host_memory_are_divided():
         "mps",
         "auto",
         "uneven",
-        "starved",
+        "too few rows",
         "stream",
     ],
 )
@@ -280,6 +280,6 @@ def test_memory_that_one_device_lacks_is_an_error():
             next(feed)
 
 
-def test_one_device_in_a_tuple_gives_tuples_of_one():
+def test_one_device_in_a_tuple_gives_tuples_with_one_part():
     with fake_gpus(1, kind=StreamFramework) as frameworks, open_feed(make_pipeline(), frameworks) as feed:
         assert len(next(feed)) == 1

@@ -43,7 +43,7 @@ def test_a_program_computes_the_rows_of_its_order(order, epoch, data):
 
 
 @given(order=device_orders)
-def test_a_program_is_not_longer_than_its_steps_say(order):
+def test_a_program_has_at_most_as_many_instructions_as_count_steps_returns(order):
     steps = order.device_steps(0)
     program = assemble(steps, lambda table: 0)
     assert program.shape == (len(program), INSTRUCTION_WORDS)

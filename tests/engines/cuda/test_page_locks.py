@@ -1,4 +1,4 @@
-"""Page-locks: shared by feeds, counted, released at the end; those of other code stay."""
+"""Feeds share page-locks, and the last feed releases them. Page-locks of other code stay."""
 
 import mmap
 
@@ -20,7 +20,7 @@ class Driver:
     """A driver with its rules for page-locks: no overlap, and unlock by start address."""
 
     def __init__(self):
-        self.ranges = {}  # start -> (stop, whose)
+        self.ranges = {}  # start -> (stop, owner: "ours" or "theirs")
         self.read_only = []
         self.failures = {}  # start -> the error that a lock raises
         self.before_lock = lambda: None
@@ -60,7 +60,7 @@ class LocksMachine(RuleBasedStateMachine):
     def start(self):
         self.driver = Driver()
         self.locks = PageLocks(self.driver)
-        self.held = {}  # set -> the ranges it requested
+        self.held = {}  # set of page-locks -> the ranges that it requested
 
     @rule(span=spans)
     def a_feed_begins(self, span):
@@ -262,7 +262,7 @@ def test_an_unlock_error_leaves_no_other_range_locked():
     assert in_pages(driver) == []
 
 
-@pytest.mark.timeout(300)  # a deadlock hangs
+@pytest.mark.timeout(300)  # after a deadlock, the test would wait forever
 def test_a_feed_collected_during_a_lock_releases_its_own_locks():
     driver = Driver()
     locks = PageLocks(driver)

@@ -118,7 +118,7 @@ def test_gray_images_have_one_channel(tmp_path, framework):
 
 
 def test_the_orientation_of_exif_is_applied(tmp_path, framework):
-    for orientation in range(10):  # 0 and 9 mean nothing
+    for orientation in range(10):  # EXIF does not define 0 and 9
         exif = Image.Exif()
         exif[0x0112] = orientation
         path = tmp_path / "a" / f"{orientation}.jpg"
@@ -161,7 +161,7 @@ def test_a_damaged_image_ends_the_feed_with_its_name(tmp_path, framework):
 
 def test_an_image_with_too_many_pixels_is_left_to_the_host_which_refuses_it(tmp_path, framework, monkeypatch):
     save_images(tmp_path, SIZES)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)  # the largest image has 5,120
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)  # the largest image has 5,120 pixels
     with pytest.raises(SourceError, match="safety limit of 2000"):
         decode_all(open_images(tmp_path).batch(9), framework)
 
@@ -256,7 +256,7 @@ def test_large_images_at_changing_places_do_not_exceed_the_memory_of_a_decoder(t
     assert_near(leaves["image"], sorted(paths))
 
 
-def test_more_images_than_one_launch_has(tmp_path, framework, monkeypatch):
+def test_more_images_than_fit_into_one_launch_are_decoded(tmp_path, framework, monkeypatch):
     paths = save_images(tmp_path, [(17, 23)] * 70)
     leaves, _, _ = decode_all(open_images(tmp_path).batch(70), framework)
     assert_near(leaves["image"], paths)
@@ -272,7 +272,7 @@ def test_a_map_may_run_on_the_device_after_the_decoder(tmp_path, framework):
 # The choice of a decoder
 
 
-def test_auto_decodes_on_the_device_if_it_can(tmp_path, framework):
+def test_auto_decodes_on_the_device_if_the_device_can(tmp_path, framework):
     paths = save_images(tmp_path, SIZES)
     pipeline = fb.from_images(tmp_path / "*" / "*.jpg", size=SIZE).batch(4)
     leaves, stats, feed = decode_all(pipeline, framework)
@@ -345,4 +345,4 @@ def test_structs_and_constants_match_the_kernel_source():
         body = re.search(rf"struct {struct} \{{(.*?)\}};", re.sub(r"//.*", "", text), re.DOTALL)[1]
         assert re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", body) == list(names)
     assert image_filler._IMAGE.itemsize == 56
-    assert ctypes.sizeof(image_filler._ResizeJob) <= 4096  # the limit for arguments of a kernel
+    assert ctypes.sizeof(image_filler._ResizeJob) <= 4096  # bytes; the limit for the arguments of a kernel

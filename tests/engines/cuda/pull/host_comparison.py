@@ -42,7 +42,7 @@ def assert_same(actual, expected):
 
 
 def assert_same_as_host(pipeline, framework, *, epochs=3, **options):
-    """Compare all batches, the first ones staged and the others pulled. Return `explain()`."""
+    """Compare all batches: the first batches are staged, and later batches are pulled. Return `explain()`."""
     expected = host_batches(pipeline, epochs)
     with feed_of(pipeline, framework, **options) as feed:
         assert feed.plan.transport is not None
@@ -55,7 +55,7 @@ def assert_same_as_host(pipeline, framework, *, epochs=3, **options):
 
 
 def random_rows(rows, length, dtype, *, apart=0, offset=0):
-    """Make rows of random bytes, with a gap of `apart` bytes after each and `offset` bytes before all."""
+    """Make rows of random bytes, with `apart` bytes after each row and `offset` bytes before the first row."""
     row_nbytes = length * np.dtype(dtype).itemsize
     stride = row_nbytes + apart
     raw = RNG.integers(0, 2 if dtype == "?" else 120, rows * stride + offset, dtype=np.uint8)

@@ -16,7 +16,7 @@ from forebay.engines.cuda.pull.row_puller import RowPuller
 from forebay.feed.indexed_filler import IndexedFiller
 from forebay.pipeline.plan import LENT_SLOTS
 
-TIMEOUT_SECONDS = 60.0  # a test that waits longer counts as hanging
+TIMEOUT_SECONDS = 60.0  # a test that waits longer fails
 CONSUMER_THREAD = threading.main_thread().name  # it iterates the feed in most tests
 CONSUMER = "consumer"  # name of the thread that iterates the feed in tests with `ConsumerThread`
 WORKERS = {"forebay-0", "forebay-1"}
@@ -45,7 +45,7 @@ def warm(framework, feed):
     """Call `locate_rows`, and let kernels fill every slot once."""
     locate_rows(framework, feed)
     for _ in itertools.takewhile(lambda _: not has_all_slots(feed), range(1000)):
-        kept = deque(maxlen=2 * feed.plan.group_batches)  # holds as many batches as a consumer ever does
+        kept = deque(maxlen=2 * feed.plan.group_batches)  # kept batches make the feed use further slots
         for batch in feed:
             kept.append(batch)
     wait_until_idle(feed)

@@ -46,7 +46,7 @@ def test_a_new_feed_pulls_the_rows_of_a_complete_cache(framework, place):
     assert_same_as_host(pipeline, framework)
 
 
-def test_a_cache_with_too_small_a_budget_stays_staged(framework):
+def test_rows_of_a_cache_with_too_small_a_budget_stay_staged(framework):
     pipeline = pipeline_of(48 * 899)
     with feed_of(pipeline, framework) as feed:
         for epoch in range(3):

@@ -24,7 +24,7 @@ import forebay as fb
 from forebay.engines.cuda.engine import CudaEngine, RunAheadLimit
 from forebay.errors import DeviceError
 
-pytestmark = pytest.mark.timeout(300)  # a wait for released objects hangs
+pytestmark = pytest.mark.timeout(300)  # if an object is not released, a test would wait forever
 
 
 def test_a_refused_page_lock_leaves_no_part_of_the_array_locked(framework):
@@ -100,7 +100,7 @@ def test_closing_while_the_run_ahead_limit_waits_is_safe():
 
         def close_during_wait(*arguments):
             closing.start()
-            closing.join(0.2)  # long enough to close, if no lock prevents it
+            closing.join(0.2)  # seconds; long enough to close, if no lock prevents the close
             wait_for_value(*arguments)
 
         limit._stream.wait_for_value = close_during_wait

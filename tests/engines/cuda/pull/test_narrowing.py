@@ -1,4 +1,4 @@
-"""64-bit numbers that a framework holds in 32 bits: pulled as they are, and narrowed on the device."""
+"""64-bit numbers that a framework holds in 32 bits: pulled with 64 bits, and narrowed on the device."""
 
 from types import MethodType
 
@@ -12,7 +12,7 @@ from tests.support.fake_cuda import PACES, ImportSyncFramework, fake_cuda, wait_
 import forebay as fb
 from forebay.errors import PipelineError
 
-# Random integers of 64 bits do not fit; tests/pipeline/test_narrowing.py has the tests of the warning.
+# Random integers of 64 bits do not fit into 32 bits. tests/pipeline/test_narrowing.py has the tests of the warning.
 pytestmark = pytest.mark.filterwarnings("ignore:.* cannot hold:UserWarning")
 
 NARROW_DTYPES = {"i8": "i4", "u8": "u4", "f8": "f4", "c16": "c8"}
@@ -40,7 +40,7 @@ def assert_same_as_host_narrowed(pipeline, framework, **options):
     with feed_of(pipeline, narrowing(framework), **options) as feed:
         assert feed.plan.transport is not None
         for number in range(3):
-            actual = read_all(framework, feed)  # the first ones are staged
+            actual = read_all(framework, feed)  # the first batches are staged
             wait_until_located()
             assert_same(actual, narrowed(host_epoch(pipeline, number)))
         return feed

@@ -29,7 +29,7 @@ from forebay.feed.row_index import RowIndex
 from forebay.feed.slot_exchange import SlotExchange
 from forebay.order import permutation
 
-pytestmark = pytest.mark.timeout(300)  # a lost wake-up hangs
+pytestmark = pytest.mark.timeout(300)  # after a lost wake-up, a test would wait forever
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_every_order_returns_the_host_rows_on_every_filling_thread(framework, fi
 @pytest.mark.parametrize("rows", [8192, 8193])
 def test_the_device_computes_row_numbers_only_of_long_permutations(fillers, rows):
     with fake_cuda() as framework, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(permutation.Permutation, "TABLE_LENGTH", 8192)  # the value outside of these tests
+        patch.setattr(permutation.Permutation, "TABLE_LENGTH", 8192)  # rows
         pipeline = fb.from_arrays({"x": random_rows(rows, 4, "u1")}).shuffle(seed=1).batch(256)
         with feed_of(pipeline, framework, resident="always") as feed:
             warm(framework, feed)
@@ -267,7 +267,7 @@ def test_an_iteration_started_while_a_worker_fills_is_complete(framework, monkey
         warm(framework, feed)
         limit_enqueuing(monkeypatch, itertools.chain(itertools.repeat(False, 4), itertools.repeat(True)))
         monkeypatch.setattr(RowPuller, "fill", slow)
-        first = iter(feed)  # the workers begin to fill it
+        first = iter(feed)  # the workers begin to fill its groups
         assert inside.wait(TIMEOUT_SECONDS)
         second = iter(feed)  # of the same epoch, because the first iteration has returned no batch
         threading.Timer(0.02, resume.set).start()

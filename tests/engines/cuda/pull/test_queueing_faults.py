@@ -29,7 +29,7 @@ from forebay.errors import DeviceError, FeedClosedError, FeedError
 from forebay.feed import throttle as throttle_module
 from forebay.feed.throttle import ConsumerThrottle
 
-pytestmark = pytest.mark.timeout(300)  # a lost wake-up hangs
+pytestmark = pytest.mark.timeout(300)  # after a lost wake-up, a test would wait forever
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,8 @@ def test_ctrl_c_during_a_fill_is_raised_at_once_and_the_feed_stays_usable(framew
             with monkeypatch.context() as patch:
                 FailingFills(patch, KeyboardInterrupt(), first=4)
                 batches, _ = received_until(framework, feed, KeyboardInterrupt)
-            assert 0 < len(batches) < 4 * feed.plan.group_batches  # the fourth fill is the one that fails
+            # Fill 4 fails before the consumer takes all batches of the fills 0 to 3.
+            assert 0 < len(batches) < 4 * feed.plan.group_batches
             assert_same(batches, host_epoch(pipeline, number)[: len(batches)])
         assert_same(read_all(framework, feed), host_epoch(pipeline, 7))
 
@@ -232,7 +233,7 @@ def test_edges_changed_during_the_upload_of_another_leaf_are_current(monkeypatch
     monkeypatch.setattr(ResidentRows, "upload", uploading)
     with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
         read_all(framework, feed)
-        data["y"][...] += 100  # between two epochs, during the upload of x and before that of y
+        data["y"][...] += 100  # between two epochs, during the upload of x and before the upload of y
         resume.set()
         wait_until_located()
         assert_same(read_all(framework, feed), host_epoch(pipeline, 1))

@@ -92,7 +92,7 @@ def test_a_process_with_one_cpu_pulls_large_rows_by_kernel():
         assert framework.gpu.copied < 100  # only the copies of rows that were staged first
 
 
-def test_without_batched_copies_kernels_pull_large_rows_and_it_is_reported():
+def test_without_batched_copies_kernels_pull_large_rows_and_explain_reports_it():
     pipeline = fb.from_arrays({"large": random_rows(200, 3000, "u1")}).shuffle(seed=1).batch(16)
     with fake_cuda(is_single_call=False) as framework:
         assert "one DMA per call" in assert_same_as_host(pipeline, framework, resident="never")
@@ -196,7 +196,7 @@ def test_refused_page_locks_lead_to_staging_and_are_reported(framework):
     assert framework.gpu.launched == []
 
 
-def test_without_memory_for_resident_rows_the_device_pulls_them_and_reports_it(framework):
+def test_without_memory_for_resident_rows_the_device_pulls_them_and_explain_reports_it(framework):
     framework.refuse = lambda nbytes: nbytes >= 50_000
     pipeline = fb.from_arrays({"x": random_rows(700, 100, "u1")}).shuffle(seed=1).batch(8)
     assert "pulls rows from the host in every epoch" in assert_same_as_host(pipeline, framework, resident="always")
@@ -210,7 +210,7 @@ def test_the_consumer_gets_the_error_if_slots_cannot_be_allocated(framework):
 
 
 @pytest.mark.parametrize("taken", [0, 1, 5])
-def test_closing_inside_an_epoch_releases_everything(framework, taken):
+def test_closing_inside_an_epoch_ends_all_threads_and_keeps_received_batches(framework, taken):
     pipeline = fb.from_arrays({"x": random_rows(400, 100, "u1")}).shuffle(seed=1).batch(8)
     expected = host_batches(pipeline)[0][:taken]
     with feed_of(pipeline, framework) as feed:

@@ -8,7 +8,7 @@ from tests.support.fake_device import Device, Event
 from forebay.engines.cuda.pull.staged_rows import StagingBuffers
 from forebay.errors import DeviceError
 
-pytestmark = pytest.mark.timeout(300)  # a lost buffer hangs
+pytestmark = pytest.mark.timeout(300)  # after a lost buffer, a test would wait forever
 
 
 @pytest.fixture
