@@ -30,7 +30,7 @@ def run_in_terminal(*command):
     with os.fdopen(script_end, "wb") as stderr:
         command, settings = [sys.executable, *map(str, command)], os.environ | SETTINGS
         subprocess.run(command, env=settings, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr, timeout=500)
-        printed = os.read(terminal, 65_536)  # the buffer of a terminal has less
+        printed = os.read(terminal, 65_536)  # bytes; the buffer of a terminal holds less
     os.close(terminal)
     return printed.decode()
 

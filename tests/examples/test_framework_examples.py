@@ -27,7 +27,7 @@ def run(*command, folder):
 def test_an_example_runs_and_says_what_to_look_at(script, tmp_path):
     printed = run(script, "--quick", folder=tmp_path)
     assert any(advice in printed for advice in ADVICE)
-    assert "GPU" in printed  # what one would show
+    assert "GPU" in printed  # the text says what a GPU would show
     assert "x as fast" not in printed
 
 
@@ -54,7 +54,7 @@ def test_an_example_is_plain_text_and_imports_no_private_module(script):
 
 
 @pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)
-def test_a_numbered_example_takes_only_names_of_the_harness_that_explain_themselves(script):
+def test_a_numbered_example_imports_at_most_three_names_of_the_harness(script):
     (names,) = re.findall(r"^from side_by_side import (.+)$", script.read_text(), re.MULTILINE)
     assert set(names.split(", ")) <= {"DEVICE", "Variant", "compare"}
 
