@@ -1,7 +1,7 @@
-"""Test tiers, framework processes, and a clean process state for every file of tests.
+"""Test tiers, framework processes, and a clean process state for every test file.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"`, the
-command of the README, leaves out the files in LONG and the tests with that marker. `.ci/run` runs them afterwards.
+command of the README, leaves out the files in LONG and the tests marked `long`. `.ci/run` runs these tests afterwards.
 """
 
 import gc
@@ -98,18 +98,18 @@ LONG = (
     "transforms/workers/on_ray",
 )
 
-# A busy machine may keep a thread or a process from its core for seconds. That is no hang.
+# On a busy machine, a thread or a process may wait seconds for a core. The tests must not treat this wait as a hang.
 runner.JOIN_SECONDS = process_pool._CLOSE_SECONDS = process_handle._REAP_SECONDS = 60.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False  # keep our order; the default starts files with the most tests
+        config.option.loadscopereorder = False  # keep the order of FIRST; xdist would start files with the most tests
 
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist, there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, also run all files of tests on Ray in one test worker, because they share a cluster."""
+    """With `--dist loadfile`, run all test files of `on_ray` in one test worker, because they share a cluster."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduler(LoadFileScheduling):
@@ -122,7 +122,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect all tests without garbage collections, which find nothing: pytest keeps its 15,000 items."""
+    """Collect all tests without garbage collections, which would free nothing: pytest keeps its 15,000 items."""
     gc.disable()
     try:
         return (yield)
@@ -162,12 +162,12 @@ def framework_processes(tmp_path_factory: pytest.TempPathFactory) -> FrameworkPr
 
 @pytest.fixture(autouse=True, scope="module")
 def _clean_process_state() -> Generator[None]:
-    """Undo what other files of tests left in this process."""
-    # Ray leaves signal handlers behind, and a process started in the background ignores Ctrl-C.
+    """Undo what other test files left in this process."""
+    # Ray leaves its signal handlers installed, and a process started in the background ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # After the freeze, garbage collections skip the objects of earlier files. With all frameworks imported, each would
-    # otherwise take 0.5 s.
+    # After the freeze, garbage collections skip the objects of earlier files. If all frameworks are imported, each
+    # collection would otherwise take 0.5 s.
     gc.collect()
     gc.freeze()
     main = sys.modules["__main__"]

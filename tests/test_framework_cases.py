@@ -4,7 +4,8 @@ import pytest
 from tests.support.framework_processes import CASES, TRAINERS
 from tests.support.paths import TESTS
 
-# The same cases as on TensorFlow, the compiler and trainers of PyTorch, minutes of fits, and checkpoints of a loop.
+# "keras on jax" and "keras on torch" repeat the cases of "keras on tensorflow". The other names are cases that take
+# long: the compiler and the trainers of PyTorch, fits with backups, and checkpoints of Orbax.
 LONG = ("torch compiler", "keras on jax", "keras on torch", "keras backups", "orbax", *TRAINERS)
 
 

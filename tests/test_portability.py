@@ -7,7 +7,7 @@ import pytest
 from tests.support.paths import ROOT
 
 SYSTEMS = ("darwin", "win32")
-# These packages themselves look at the system when they are imported.
+# The imports of these packages depend on the system.
 LEFT_OUT = (
     *("aiohttp", "cuda", "cupy", "grain", "jax", "keras", "nvidia", "ray", "spdl", "tensorflow", "torch"),
     *("torchvision", "transformers"),

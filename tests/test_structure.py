@@ -32,7 +32,7 @@ def test_no_file_is_long():
 
 
 def test_a_small_module_has_several_importers(imports):
-    """A small module that only one other module imports belongs into that module."""
+    """A small module that only one other module imports belongs in that module."""
     loaded_by_name = {target.partition(":")[0] for target in registry.all_targets()}
     paths = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("examples/*.py")]
     scripts = set(re.findall(r"^from (forebay[\w.]+) import", "".join(path.read_text() for path in paths), re.M))
@@ -52,7 +52,7 @@ def _is_in_family(module):
 
 
 def _count_lines(module):
-    """Return the lines of a module. A package counts as long, because it has no importer of its own."""
+    """Return the number of lines of a module. A package counts as long, because the test checks modules only."""
     path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
     return len(path.read_text().splitlines()) if path.exists() else MIN_LINES
 
@@ -87,7 +87,7 @@ def test_no_modules_import_each_other(imports):
 
 def test_no_sibling_packages_import_each_other(imports):
     """An import of a module counts as an import of each package that contains the module."""
-    siblings = defaultdict(lambda: defaultdict(set))  # package -> its member -> the members that this one imports
+    siblings = defaultdict(lambda: defaultdict(set))  # package -> its member -> the members that this member imports
     for importer in imports.modules:
         for imported in imports.find_modules_directly_imported_by(importer):
             parent, *members = _siblings_of(importer, imported)
@@ -98,7 +98,7 @@ def test_no_sibling_packages_import_each_other(imports):
 
 
 def test_no_rule_imports_the_table_of_rules(imports):
-    """The table imports rules by name, so these imports would be cycles that the graph does not show."""
+    """The table loads the rules by name. If a rule imported the table, the graph would not show the cycle."""
     table = "forebay.doctor.rules.registry"
     importers = imports.find_modules_that_directly_import(table)
     assert sorted(module for module in importers if module.startswith("forebay.doctor.rules.")) == []
@@ -117,7 +117,7 @@ def _siblings_of(importer, imported):
 
 
 def _members_of_cycles(imported_by_member):
-    """Return the members of cycles, and those that import them."""
+    """Return the members of cycles, and the members that import a cycle."""
     left = {member: set(imported) for member, imported in imported_by_member.items()}
     while free := {member for member, imported in left.items() if not imported & left.keys()}:
         left = {member: imported for member, imported in left.items() if member not in free}

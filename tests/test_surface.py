@@ -1,4 +1,4 @@
-"""The public names: importable, documented, and cheap to import; and every module loaded by name exists."""
+"""Public names are importable, documented and cheap to import. Modules that are loaded by name exist."""
 
 import ast
 import doctest
@@ -110,7 +110,7 @@ def test_all_is_sorted_and_complete():
     assert public - modules == set(forebay.__all__) - {"__version__"}
 
 
-def test_importing_forebay_loads_no_framework_and_nothing_heavy():
+def test_importing_forebay_loads_no_framework_and_no_heavy_package():
     script = "import sys, forebay; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = check_python("-c", script).split()
     assert not set(loaded) & {"torch", "tensorflow", "jax", "keras", "cupy", "rich", "jinja2", "PIL", "grain", "ray"}
@@ -124,7 +124,7 @@ def test_every_module_has_a_docstring():
     assert [path for path in FILES if not (source_facts(path).docstring or "").partition("\n")[0].strip()] == []
 
 
-OF_FRAMEWORKS = {  # modules whose examples need a framework, in a process of its own: module
+OF_FRAMEWORKS = {  # modules whose examples need a framework; a process of its own runs the examples of each module
     "forebay.adapters.keras.keras_feed",
     "forebay.adapters.loader.feed_loader",
     "forebay.adapters.ray",
@@ -138,7 +138,7 @@ def modules_with_examples():
     return {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for path in found}
 
 
-def test_examples_of_frameworks_are_examples():
+def test_modules_with_examples_of_frameworks_have_examples():
     assert modules_with_examples() >= OF_FRAMEWORKS
 
 
@@ -166,7 +166,7 @@ def run_examples(name):
 
 
 class UnwrappingFinder(doctest.DocTestFinder):
-    """Also finds the examples of decorated functions, whose variables are those of the decorator's module."""
+    """Also finds the examples of decorated functions, whose globals are those of the decorator's module."""
 
     def _from_module(self, module, found):
         return super()._from_module(module, inspect.unwrap(found) if inspect.isfunction(found) else found)
@@ -246,7 +246,7 @@ print("imported")
     assert check_python("-c", script).strip() == "imported"
 
 
-def test_the_page_for_users_about_how_it_works_is_short():
+def test_the_page_how_it_works_is_short():
     assert len((ROOT / "docs" / "how-it-works.md").read_text().splitlines()) <= 120
 
 
