@@ -105,7 +105,7 @@ def _describe_constant(constant: Any) -> str:
 def _recall(path: Path, row_pass: RowPass) -> tuple[Array | None, str]:
     """Return the stored array; without one, None and the reason if the file is damaged."""
     # Imported here, because only `index()` needs this module.
-    from forebay.sources.row_cache.array_file import DamagedArrayError, check_folder, read_array
+    from forebay.pipeline.index_file import DamagedArrayError, check_folder, read_array
 
     try:
         check_folder(path.parent)
@@ -121,7 +121,7 @@ def _recall(path: Path, row_pass: RowPass) -> tuple[Array | None, str]:
 
 def _store(path: Path, array: Array) -> str:
     """Write the array. Return a clause that says where it is, or what failed."""
-    from forebay.sources.row_cache.array_file import write_array
+    from forebay.pipeline.index_file import write_array
 
     try:
         write_array(path, array)

@@ -1,1 +1,1 @@
-"""Rows that `Pipeline.cache()` keeps in RAM or on disk, and the files of index folders."""
+"""Rows that `Pipeline.cache()` keeps in RAM or on disk."""

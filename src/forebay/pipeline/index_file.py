@@ -1,4 +1,4 @@
-"""One array in a file of an index folder: a checksum, then its bytes.
+"""A file of an index folder: a checksum, then the bytes of one array.
 
 A reader knows the dtype and the shape, so the file has no header, and Forebay parses nothing in it. The checksum also
 covers the name of the file. A writer renames a temporary file when it is complete, so a reader never finds a part of a
