@@ -131,7 +131,7 @@ def test_pipelines_of_one_source_use_it_once(tmp_path):
     assert concat(rows, other).file_recipe is None
 
 
-def test_one_pipeline_stays_the_same():
+def test_combining_one_pipeline_does_not_change_it():
     one = fb.from_arrays(np.arange(5)).shuffle(seed=1)
     assert concat(one) is one
     assert zip_rows(one) is one
@@ -145,7 +145,7 @@ def test_zipped_dicts_are_merged():
         assert batch["y"].tolist() == (batch["x"][:, 0] * 5).tolist() == (batch["z"] // 10).tolist()
 
 
-def test_other_zipped_rows_become_tuples():
+def test_zipped_rows_that_are_not_all_dicts_become_tuples():
     x, y = np.arange(5), np.arange(5) * 2
     (batch,) = zip_rows(fb.from_arrays(x), fb.from_arrays({"y": (y, y)})).batch(5).feed("numpy")
     assert (batch[0].tolist(), batch[1]["y"][1].tolist()) == (x.tolist(), y.tolist())
@@ -194,7 +194,8 @@ def test_explain_names_the_parts_and_their_orders():
     explained = concat(*PAIR).batch(4).feed("numpy").explain()
     assert "2 pipelines, one after the other; in each of them: the order of the source" in explained
     assert ", 20 rows per epoch" in interleave(*PAIR, stop=20).batch(4).feed("numpy").explain()
-    assert "until one of them has no row left" in interleave(*PAIR).batch(4).feed("numpy").explain()
+    assert "mixed 1:1, until one of them has no row left" in interleave(*PAIR).batch(4).feed("numpy").explain()
+    assert "mixed 1:1 in random turns, until" in interleave(*PAIR, seed=1).batch(4).feed("numpy").explain()
     assert "together, row by row" in zip_rows(ROWS, PAIR[0]).batch(4).feed("numpy").explain()
 
 

@@ -1,4 +1,4 @@
-"""`from_images(resize=fb.random_resized_crop(...))`: each image has another box in each epoch, equal on every way."""
+"""`from_images(resize=fb.random_resized_crop(...))`: random boxes, equal on every path of a feed."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def picture(height, width):
-    """Return a smooth image whose colours say where a pixel lies."""
+    """Return a smooth image. The colour of a pixel encodes its position."""
     y, x = np.mgrid[:height, :width]
     return np.stack([y * 255 / height, x * 255 / width, np.full_like(y, 99)], axis=-1).astype(np.uint8)
 
@@ -189,7 +189,7 @@ def unchanged(row):
     return row
 
 
-def test_chosen_rows_have_the_boxes_of_all_rows(folder):
+def test_chosen_rows_have_the_same_boxes_as_in_an_epoch_of_all_rows(folder):
     images = open_images(folder)
     (whole,) = epochs_of(images.batch(ROWS))
     for chosen, rows in (
@@ -272,6 +272,22 @@ def test_cache_refuses_random_boxes(folder):
     for pipeline in (open_images(folder).shuffle(seed=1), fb.concat(open_images(folder), open_images(folder))):
         with pytest.raises(PipelineError, match="one random box of each image for all epochs"):
             pipeline.cache("1MB")
+
+
+def test_explain_says_that_boxes_change_in_each_pass(folder):
+    first, second = open_images(folder), open_images(folder, seed=6)
+    changes = "each pass crops other random boxes of the images"
+    with first.batch(4).feed("numpy") as feed:
+        order = feed.plan.decisions[0]
+        assert (order.choice, order.why) == ("natural", f"the order of the source; {changes} (seed 5)")
+    for pipeline in (
+        fb.concat(first, second).shuffle(),
+        fb.interleave(first.shuffle(), second.sample(balance="label")),
+    ):
+        with pipeline.batch(4).feed("numpy") as feed:
+            assert feed.plan.decisions[0].why.endswith(f"; {changes} (seeds 5, 6)")
+    with open_images(folder, resize="stretch", size=SIZE, seed=None).batch(4).feed("numpy") as feed:
+        assert changes not in feed.explain()
 
 
 def test_wrong_arguments_are_refused(folder):

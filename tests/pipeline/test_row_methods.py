@@ -45,7 +45,7 @@ def test_rows_of_a_stream_have_no_numbers(verb):
     "pipeline",
     [TEN.shuffle(seed=0), TEN.shuffle(seed=0, block=2).take(10), TEN.sample(weights=np.ones(10)).repeat(1)],
 )
-def test_fixed_rows_cannot_be_chosen_after_random_ones(verb, pipeline):
+def test_fixed_rows_cannot_be_chosen_after_random_rows(verb, pipeline):
     with pytest.raises(PipelineError, match=rf"Call {verb}\(\) before them"):
         CALLS[verb](pipeline)
 
@@ -127,7 +127,7 @@ def test_zeros_and_ones_are_row_numbers_if_they_cannot_be_a_mask():
     assert rows(TEN.select([0, 1]).select([1, 0] * 5)) == [1, 0] * 5
 
 
-def test_a_selection_counts_the_rows_so_far():
+def test_a_selection_counts_the_rows_of_the_pipeline_before_it():
     assert rows(TEN.skip(2).select([0, 1]).select([1])) == [3]
     assert rows(TEN.repeat(2).select([9, 10])) == [9, 0]
     assert rows(TEN.repeat().take(15).select([14])) == [4]
@@ -227,12 +227,14 @@ def test_a_shuffle_of_a_stream_refuses_blocks(options):
         (TEN.split(0.5, 0.5)[0], ["the same in every epoch", "5 of 10 rows, split at random"]),
         (TEN.split(0.5, 0.5, seed=None)[1], ["the order of the source", "5 rows from row 5 on"]),
         (TEN.split(0.5, 0.5)[0].shuffle(seed=0).skip(1), ["an exact shuffle", "from row 1 on", "split at random"]),
-        (TEN.sample(weights=np.ones(10), rows=4), ["4 of 10 rows are drawn by weight", "with replacement"]),
+        (TEN.sample(weights=np.ones(10), rows=4), ["4 rows are drawn by weight from 10 in each epoch"]),
         (TEN.sample(weights=np.ones(10), replacement=False), ["sorted once per epoch"]),
         (TEN.sample(weights=np.ones(10)).shuffle(seed=0), ["an exact shuffle", "drawn by weight"]),
+        (TEN.shuffle(seed=0).take(4), ["an exact shuffle", "the first 4 rows"]),
+        (TEN.repeat(3), ["the order of the source", "3 passes over the rows"]),
         (STREAM.skip(3), ["a stream cannot be indexed", "the first 3 rows are read and left out"]),
         (STREAM.filter(np.isfinite), ["filter(isfinite) runs while the stream is read"]),
-        (STREAM.shuffle(seed=0, window=80).filter(np.isfinite), ["a window of 10", "filter(isfinite)"]),
+        (STREAM.shuffle(seed=0, window=80).filter(np.isfinite), ["a window of 10 rows", "filter(isfinite)"]),
         (CHUNKED.split(0.5, 0.5)[0], ["scattered over all chunks"]),
     ],
 )

@@ -202,12 +202,20 @@ def _on_rank(pipeline, rank):
 
 
 def test_explain_shows_buckets_and_padding():
+    one_bucket = BASE.batch(tokens=TOKENS, pad=0, buckets=[TOKENS])
     with BASE.shuffle(seed=0).batch(tokens=TOKENS, pad=0).feed("numpy") as feed:
         assert "at most 40 elements" in feed.explain()
         assert "padding is at most" in feed.plan.decisions[0].why
+        assert "1 bucket of rows of similar length" in one_bucket.feed("numpy").explain()
         assert "at most 40 elements" in repr(feed)
         assert feed.batch_rows is None
         assert feed.plan.input.order_nbytes == 2 * (40 + 9 * 8)  # two epochs of 10 rows and 9 batches
+
+
+def test_the_description_of_a_pipeline_counts_rows_and_not_batches():
+    pipeline = texts_of([2, 2, 2, 2]).batch(tokens=TOKENS, pad=0)
+    assert pipeline.order.length == 1
+    assert "ragged array source, 4 rows" in repr(pipeline)
 
 
 def test_slots_are_planned_for_full_batches():

@@ -24,7 +24,7 @@ from forebay.order.packing import Packed
 from forebay.order.permutation import Positions, derive_key
 from forebay.order.schedule import ENDLESS
 
-__all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "contains_order", "has_windows"]
+__all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "all_orders", "contains_order", "has_windows"]
 
 Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
 
@@ -231,9 +231,15 @@ def has_windows(order: Order) -> bool:
 
 def contains_order(order: Order, kinds: tuple[type, ...]) -> bool:
     """Return whether an order, an inner order or a part is of one of these classes."""
-    links = list(order_chain(order))
-    parts = [part for link in links if isinstance(link, Concatenated | Interleaved) for part in link.parts]
-    return any(isinstance(link, kinds) for link in links) or any(contains_order(part.order, kinds) for part in parts)
+    return any(isinstance(link, kinds) for link in all_orders(order))
+
+
+def all_orders(order: Order) -> Iterator[Order]:
+    """Yield an order, its inner orders, their parts, and all orders inside of these."""
+    for link in order_chain(order):
+        yield link
+        for part in link.parts if isinstance(link, Concatenated | Interleaved) else ():
+            yield from all_orders(part.order)
 
 
 def _any_row_repeats(parts: Sequence[OrderPart]) -> bool:

@@ -6,7 +6,8 @@ from forebay.core.decision import Decision
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import format_nbytes
 from forebay.order.choices import Selected, Span, SplitPart
-from forebay.order.combined import Concatenated, Interleaved, OrderPart
+from forebay.order.combined import Concatenated, Interleaved, OrderPart, all_orders
+from forebay.order.epoch_views import EpochViews
 from forebay.order.length_buckets import BucketedBatches
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, order_chain
 from forebay.order.packing import Packed
@@ -23,7 +24,8 @@ def order_decision(pipeline: PipelineDescription) -> Decision:
     if pipeline.order is None:
         return _stream_decision(pipeline)
     notes = [_why_order(pipeline, pipeline.order), *_choice_notes(pipeline, pipeline.order)]
-    return Decision("order", pipeline.order.describe()[0], "; ".join(notes))
+    choice = "natural" if isinstance(pipeline.order, EpochViews) else pipeline.order.describe()[0]
+    return Decision("order", choice, "; ".join([*notes, *_pass_notes(pipeline.order)]))
 
 
 def _stream_decision(pipeline: PipelineDescription) -> Decision:
@@ -31,7 +33,7 @@ def _stream_decision(pipeline: PipelineDescription) -> Decision:
     while isinstance(stream, AbstractStream):
         if isinstance(stream, ShuffledStream):
             choice = "window"
-            notes[0] = f"a stream cannot be indexed: rows are mixed in a window of {stream.window_rows}"
+            notes[0] = f"a stream cannot be indexed: rows are mixed in a window of {stream.window_rows} rows"
         elif isinstance(stream, SkippedStream):
             notes.append(f"the first {stream.count} rows are read and left out")
         elif isinstance(stream, FilteredStream):
@@ -56,7 +58,8 @@ def _why_order(pipeline: PipelineDescription, order: Order) -> str:
     if isinstance(order, Concatenated):
         return f"{len(order.parts)} pipelines, one after the other; {_why_parts(pipeline, order.parts)}"
     if isinstance(order, Interleaved):
-        mixed = f"{len(order.parts)} pipelines, mixed {':'.join(map(str, order.weights))}{_why_stop(order)}"
+        mixed = f"{len(order.parts)} pipelines, mixed {':'.join(map(str, order.weights))}"
+        mixed += f"{'' if order.seed is None else ' in random turns'}{_why_stop(order)}"
         return f"{mixed}; {_why_parts(pipeline, order.parts)}"
     if isinstance(order, Packed):
         return "packed rows, approximately in the order of their texts"
@@ -76,7 +79,7 @@ def _arrangement(order: Order) -> Order:
 
 
 def _why_sampled(order: Sampled) -> str:
-    drawn = f"{order.count} of {order.inner.length} rows are drawn by weight in each epoch"
+    drawn = f"{order.count} rows are drawn by weight from {order.inner.length} in each epoch"
     if order.replacement:
         return f"{drawn}, with replacement: each draw reads one entry of a table"
     return f"{drawn}, without replacement: each row gets a random sort key, and these keys are sorted once per epoch"
@@ -84,8 +87,10 @@ def _why_sampled(order: Sampled) -> str:
 
 def _why_bucketed(pipeline: PipelineDescription, order: BucketedBatches) -> str:
     buckets, shuffle = order.buckets, order.shuffle
-    sizes = f"{buckets.batches} batches of at most {buckets.tokens} elements, from {buckets.count} buckets of rows"
-    rows = f"{sizes} of similar length, so that padding is at most {buckets.padded_share:.1%}"
+    batches = "1 batch" if buckets.batches == 1 else f"{buckets.batches} batches"
+    groups = "1 bucket" if buckets.count == 1 else f"{buckets.count} buckets"
+    sizes = f"{batches} of at most {buckets.tokens} elements, from {groups} of rows of similar length"
+    rows = f"{sizes}, so that padding is at most {buckets.padded_share:.1%}"
     if shuffle is None:
         return f"{rows}; batches come in the order in which their last rows come"
     if isinstance(shuffle, Shuffled):
@@ -122,6 +127,8 @@ def _choice_notes(pipeline: PipelineDescription, order: Order) -> Iterator[str]:
             yield f"{link.length} of {link.inner.length} rows were selected"
         elif isinstance(link, Span):
             yield f"from row {link.start} on" if link.count is None else f"{link.count} rows from row {link.start} on"
+        elif isinstance(link, Take):
+            yield f"the first {link.count} rows"
         elif isinstance(link, SplitPart):
             yield f"{link.count} of {link.inner.length} rows, split at random{_scatter_note(pipeline)}"
         elif isinstance(link, Packed):
@@ -131,6 +138,16 @@ def _choice_notes(pipeline: PipelineDescription, order: Order) -> Iterator[str]:
             )
         elif isinstance(link, Sampled) and link is not arrangement:
             yield _why_sampled(link)
+
+
+def _pass_notes(order: Order) -> Iterator[str]:
+    """Yield notes about the passes of `repeat()`, and about images that each pass crops at random."""
+    if isinstance(order, Repeated) and order.count != 1:
+        yield "passes without end" if order.count is None else f"{order.count} passes over the rows"
+    seeds = {link.seed for link in all_orders(order) if isinstance(link, EpochViews)}
+    if seeds:
+        listed = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
+        yield f"each pass crops other random boxes of the images ({listed})"
 
 
 def _scatter_note(pipeline: PipelineDescription) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from forebay.core.decision import Decision
+from forebay.order.length_buckets import BucketedBatches
 from forebay.pipeline.card import fit_lines, list_fields, render_card
 from forebay.pipeline.description import Batching, PipelineDescription
 from forebay.pipeline.order_decision import order_decision
@@ -43,7 +44,9 @@ def _describe_parts(pipeline: PipelineDescription) -> Iterator[Decision]:
 def _describe_source(pipeline: PipelineDescription) -> str:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(pipeline.source).__name__.strip("_")).lower()
     place = f" {pipeline.file_recipe}" if pipeline.file_recipe is not None else ""
-    length = pipeline.order.length if pipeline.order is not None else None
+    order = pipeline.order
+    rows = order.inner if isinstance(order, BucketedBatches) else order  # a position of `BucketedBatches` is a batch
+    length = None if rows is None else rows.length
     return f"{words}{place}" if length is None else f"{words}{place}, {length:,} rows"
 
 
