@@ -31,7 +31,7 @@ class Fault(NamedTuple):
     rule: str
     line: str
     nbytes: int
-    pageable: bool  # whether the device reads pageable memory; False if the data is copied to page-locked memory first
+    pageable: bool  # whether the device copies the data from pageable memory, not from page-locked memory
 
 
 FAULTS = {

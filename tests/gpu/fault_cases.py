@@ -61,10 +61,10 @@ def reset_frameworks():
 
 
 @pytest.mark.parametrize("rule", FAULTS)
-def test_a_fault_is_the_first_finding_on_its_line_or_a_warning(rule):
+def test_a_fault_is_the_first_finding_and_has_its_line_or_is_a_warning(rule):
     expect_fault(FRAMEWORK, rule, diagnose_script(rule))
 
 
 @pytest.mark.parametrize("rule", FAULTS)
-def test_a_healthy_twin_has_no_such_finding(rule):
+def test_a_healthy_twin_has_no_finding_of_the_rule(rule):
     expect_healthy(rule, diagnose_script(f"{rule}_healthy"))

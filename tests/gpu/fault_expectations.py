@@ -7,7 +7,7 @@ __all__ = ["expect_fault", "expect_healthy", "format_findings"]
 
 
 def expect_fault(framework, rule, diagnosis):
-    """Expect the fault as the first finding on its line, or as a warning."""
+    """Expect that the fault is the first finding and has its line, or that the rule warns."""
     found = [finding for finding in diagnosis.findings if finding.rule == rule]
     _expect(found, diagnosis)
     if rule not in WARNINGS:
@@ -18,7 +18,7 @@ def expect_fault(framework, rule, diagnosis):
 
 
 def expect_healthy(rule, diagnosis):
-    """Expect a complete run without this finding."""
+    """Expect a complete run without a finding of this rule."""
     _expect(diagnosis.view.capture.ended == "done", diagnosis)
     _expect(rule not in {finding.rule for finding in diagnosis.findings}, diagnosis)
     assert diagnosis.failures == ()

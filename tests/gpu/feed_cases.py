@@ -282,7 +282,7 @@ def test_augmented_images_equal_those_of_the_host(framework, resident):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Return a folder of smooth images: of several sizes, gray, turned, progressive, and one PNG file."""
+    """Return a folder of smooth images: several sizes, gray, rotated and progressive images, and one PNG file."""
     image = pytest.importorskip("PIL.Image")
     folder = tmp_path_factory.mktemp("photos")
     for number in range(120):

@@ -28,7 +28,7 @@ def arrays():
 
 @pytest.mark.parametrize("resident", ["always", "never"])
 @pytest.mark.parametrize("steps", STEPS)
-def test_fit_trains_like_arrays(arrays, steps, resident):
+def test_fit_on_a_feed_trains_like_fit_on_arrays(arrays, steps, resident):
     expected, model = linear(steps_per_execution=steps), linear(steps_per_execution=steps)
     expected.fit(*arrays, batch_size=100, shuffle=False, epochs=3, verbose=0)
     pipeline = fb.from_arrays(arrays).batch(100)

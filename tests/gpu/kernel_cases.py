@@ -1,6 +1,7 @@
-"""The kernels without a framework: results equal NumPy for every row size, address and number of rows.
+"""The CUDA kernels equal NumPy for many row sizes, addresses and numbers of rows.
 
-test_kernels.py runs this file twice, the second time under compute-sanitizer, which needs a small process.
+test_kernels.py runs this file alone and under compute-sanitizer. The file loads no framework, because the sanitizer
+needs a small process.
 """
 
 import ctypes

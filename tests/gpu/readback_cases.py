@@ -48,7 +48,7 @@ def queue_work(framework):
     # JAX queues only few operations at a time, so `jit` makes one operation of the chain.
     queue = partial(framework.jit(chain) if FRAMEWORK == "jax" else chain, ones)
     with Readback() as readback:
-        readback.put(queue())  # a first call, because it also compiles
+        readback.put(queue())  # the first call also compiles
     return queue
 
 

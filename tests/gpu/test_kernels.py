@@ -19,7 +19,7 @@ def run(*command):
     )
 
 
-def test_kernels_equal_numpy_for_every_row_size_address_and_count():
+def test_kernels_equal_numpy_for_many_row_sizes_addresses_and_counts():
     done = run()
     assert done.returncode == 0, done.stderr
     assert "all rows are right" in done.stdout

@@ -38,7 +38,7 @@ def test_page_locked_copies_are_faster_than_pageable_ones(ceilings):
     assert ceilings.device_to_host_bytes_per_second > ceilings.pageable_device_to_host_bytes_per_second
 
 
-def test_speeds_are_those_of_a_link(ceilings):
+def test_the_speeds_of_the_link_are_plausible(ceilings):
     assert 1e9 < ceilings.host_to_device_bytes_per_second < 1e12
     assert ceilings.host_to_device_bytes_per_second < ceilings.both_ways_bytes_per_second < 1e12
     assert 1e9 < ceilings.page_lock_bytes_per_second < 1e12
@@ -96,7 +96,7 @@ def test_device_memory_and_page_locks_are_released(device, buffers, ceilings):
 @pytest.mark.parametrize(
     ("module", "function"), [(link, "measure_page_lock"), (link, "measure_readback"), (rows, "measure_pull")]
 )
-def test_an_interrupt_leaves_nothing_behind(device, buffers, ceilings, monkeypatch, module, function):
+def test_an_interrupt_leaves_no_memory_and_no_page_lock(device, buffers, ceilings, monkeypatch, module, function):
     free, _ = device.memory()
 
     def interrupt(rig):

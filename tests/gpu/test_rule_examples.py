@@ -1,4 +1,4 @@
-"""The scripts of `tests/doctor/rule_examples` on a GPU: the doctor finds the fault, and not in the healthy twin."""
+"""On a GPU, the doctor finds each fault of `tests/doctor/rule_examples`, but not in its twin."""
 
 import json
 import os
@@ -38,5 +38,5 @@ def test_the_doctor_finds_the_fault(rule, tmp_path):
     assert rule in rules_found(rule, tmp_path)
 
 
-def test_a_healthy_twin_has_no_such_finding(rule, tmp_path):
+def test_a_healthy_twin_has_no_finding_of_the_rule(rule, tmp_path):
     assert rule not in rules_found(f"{rule}_healthy", tmp_path)

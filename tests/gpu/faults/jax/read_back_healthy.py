@@ -1,4 +1,4 @@
-"""The loop reads back ten losses at a time, so its NumPy statistics overlap with the device's work.
+"""The loop reads ten losses at a time, so NumPy works while the device computes.
 
 The doctor must not report `read_back` here.
 """

@@ -1,4 +1,4 @@
-"""The step computes cumulative sums of four long signals, with at most one thread block per signal."""
+"""The step computes cumulative sums of four long signals. Its kernels use at most one thread block per signal."""
 
 import torch
 

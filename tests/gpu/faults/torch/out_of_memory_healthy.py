@@ -1,4 +1,4 @@
-"""The device keeps only the average of all predictions, detached from the autograd graph.
+"""The device keeps only the average of all predictions, without autograd graphs.
 
 The doctor must not report `out_of_memory` here.
 """

@@ -1,4 +1,4 @@
-"""The dataset, one long signal, is page-locked, and a second stream uploads each slice of it during the previous step.
+"""A second stream uploads each window from page-locked memory during the previous step.
 
 The doctor must not report `pageable_upload` here.
 """
