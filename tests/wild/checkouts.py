@@ -29,7 +29,7 @@ class Checkout:
 
 
 def find_checkout(folder: Path, repository: str, commit: str) -> Checkout:
-    """Find owner+name or owner/name in the folder: a git directory, a work tree, or one of them in its `repo`."""
+    """Find owner+name or owner/name in the folder: a git directory, a work tree, or a folder with one in `repo`."""
     for base in (folder / repository.replace("/", "+"), folder / repository):
         for git in (base / ".git", base / "repo" / ".git", base / "repo", base):
             if (git / "HEAD").exists():

@@ -4,8 +4,8 @@
 
 reads candidates.json, a list of public training scripts in a fixed order, and writes corpus.json: the same list, which
 also says whether a script is for development or held back. The draw depends on the seed and on the order of the
-candidates only, so that a second run writes the same file. It takes place before any script is run: no choice can
-depend on what a script does. Scripts of the second draw (second_draw/ranking.json) stay in corpus.json.
+candidates only, so that a second run writes the same file. The draw takes place before any script runs, so that no
+choice can depend on what a script does. Scripts of the second draw (second_draw/ranking.json) stay in corpus.json.
 """
 
 import json

@@ -15,7 +15,7 @@ Span = tuple[int, int, str]  # start and end in bytes, and the text in their pla
 
 
 def set_values(values: Mapping[str, str]) -> Edit:
-    """Give names other literals: in assignments, keyword arguments, defaults of parameters and keys of dictionaries."""
+    """Replace the literals of names: in assignments, keyword arguments, parameter defaults and keys of dictionaries."""
 
     def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
         for name, value in _named_values(tree):
@@ -296,7 +296,7 @@ def _named_values(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _is_literal(value: ast.expr) -> bool:
-    """Whether a value is a literal or a calculation with literals."""
+    """Return whether a value is a literal or a calculation with literals."""
     if isinstance(value, ast.BinOp):
         return _is_literal(value.left) and _is_literal(value.right)
     return isinstance(value, ast.Constant)

@@ -1,4 +1,4 @@
-"""Made-up data in the layouts that public training scripts read: random numbers, random words, random images."""
+"""Made-up data in the layouts that public scripts read: random numbers, words and images."""
 
 import gzip
 import pickle
@@ -13,7 +13,7 @@ from PIL import Image
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # Sources of modules that edited scripts import.
 STORED = '''
-    """Made-up data in place of downloads, whose checksums it does not have."""
+    """Loads made-up data in place of downloads, without a check of their checksums."""
 
     import numpy as np
 
@@ -138,7 +138,7 @@ def text(characters: int, seed: int = 0) -> str:
 
 
 def write_image(path: Path, width: int, height: int, seed: int = 0) -> None:
-    """Write a random colour image; the suffix of the path says which format."""
+    """Write a random colour image; the suffix of the path selects the format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(numbers(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)).save(path)
 
@@ -153,7 +153,7 @@ def write_photograph(path: Path, width: int, height: int, seed: int = 0) -> None
 
 
 def write_transactions(path: Path, rows: int, distinct: int = 20_000) -> None:
-    """Write 30 columns of numbers and a class, which is rarely 1. The rows repeat after `distinct` of them."""
+    """Write 30 columns of numbers and a class, which is rarely 1. Only `distinct` rows differ."""
     generator = numbers()
     lines = [
         ",".join([*(f"{value:.9f}" for value in row), f'"{int(index % 500 == 0)}"\n'])

@@ -16,7 +16,7 @@ WARM_UP = 10  # steps before the first step that counts
 
 
 def read_marks(path: Path) -> list[int]:
-    """Return the starts of the steps in nanoseconds; none if the script was killed."""
+    """Return the starts of the steps in nanoseconds; an empty list if the script was killed."""
     return list(json.loads(path.read_text())) if path.exists() else []
 
 
@@ -92,9 +92,9 @@ def sampled_share(capture: Capture) -> float | None:
 
 
 def compare(plain: Sequence[float], cured: Sequence[float], verdict: dict[str, Any]) -> dict[str, Any]:
-    """Return the measured gain, and how far the prediction is from it.
+    """Return the measured speed-up and the error of the prediction.
 
-    The error compares speed-ups: the prediction scales from the step of the doctor, the measurement from the marks.
+    The error compares speed-ups: the predicted one from the step time of the doctor, the measured one from the marks.
     """
     speed_up = median(plain) / median(cured)
     result: dict[str, Any] = {"plain": list(plain), "cured": list(cured), "speed_up": speed_up, "error": None}

@@ -48,7 +48,7 @@ class Runner:
     steps: int  # a timed run ends after this many steps; 0: when the script ends
 
     def run(self, script: Script) -> dict[str, Any]:
-        """Diagnose a script, then run it in all ways in turn; return the results."""
+        """Diagnose a script, then run the script in each way in turn; return the results."""
         ended = self._diagnose(script)
         path = self.out / f"{script.name}.doctor.json"
         result: dict[str, Any] = {"name": script.name, "framework": script.framework, "ended": ended, "verdict": None}

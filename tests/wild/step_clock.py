@@ -1,7 +1,7 @@
 """Times the steps of a script. The runner copies this module beside the script, whose loop calls `mark`.
 
-A mark reads a clock, which takes well under a microsecond. At every BLOCK-th mark it first waits for the device, so
-that a block of steps contains its device time. The marks are written when the script ends, or after a number of steps.
+A mark reads a clock, which takes well under a microsecond. Every BLOCK-th mark first waits for the device, so that a
+block of steps contains its device time. The module writes the marks when the script ends, or after a number of steps.
 """
 
 import atexit
@@ -19,7 +19,7 @@ _limit = int(os.environ.get("STEP_CLOCK_STEPS", "0")) or sys.maxsize
 
 
 def mark(steps: int = 1) -> None:
-    """Record the end of `steps` steps that one call has made. All of them took the same time."""
+    """Record the ends of `steps` steps that one call has made, as if all of them had taken the same time."""
     if len(_marks) // BLOCK != (len(_marks) + steps) // BLOCK:
         _wait_for_device()
     now = perf_counter_ns()
@@ -58,13 +58,13 @@ def _wait_for_device() -> None:
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     if jax is not None and _has_backend():
-        jax.block_until_ready(jax.numpy.add(1, 1))  # runs behind the earlier computations
+        jax.block_until_ready(jax.numpy.add(1, 1))  # runs after the earlier computations
     if tensorflow is not None and hasattr(tensorflow, "test") and tensorflow.config.list_physical_devices("GPU"):
         tensorflow.test.experimental.sync_devices()
 
 
 def _has_backend() -> bool:
-    """Whether the script uses JAX; else a computation would reserve the memory of a GPU."""
+    """Return whether the script uses JAX. If it does not, a computation would reserve the memory of a GPU."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bridge is not None and bool(bridge.backends_are_initialized())
 

@@ -1,4 +1,4 @@
-"""The edits of public scripts, on small scripts."""
+"""The edits of public scripts, tested on small scripts."""
 
 import pytest
 from tests.wild.edits import (
@@ -27,7 +27,7 @@ def test_a_setting_reaches_every_literal_of_its_name():
     )
 
 
-def test_a_value_that_the_script_computes_is_no_setting():
+def test_a_value_that_the_script_computes_is_not_replaced():
     with pytest.raises(ValueError, match="no literal for size"):
         set_values({"size": "1"})("size = len(rows)\n")
 

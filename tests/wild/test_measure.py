@@ -36,7 +36,7 @@ def test_the_step_time_of_a_short_run_is_the_median_of_its_single_steps():
     assert step_seconds(marks(12)) is None
 
 
-def test_steps_outside_of_the_limits_do_not_count():
+def test_steps_outside_the_limits_do_not_count():
     assert steps_between(marks(50), 0, 20 * MS) == pytest.approx(0.002)
     assert steps_between(marks(50), 0, 2 * MS) is None
 
@@ -65,7 +65,7 @@ def capture_with_samples(*samples):
     return replace(capture_of([]), window=Window(100 * MS, 200 * MS), samples=tuple(found))
 
 
-def test_samples_outside_of_the_window_and_of_other_threads_do_not_count():
+def test_samples_outside_the_window_and_of_other_threads_do_not_count():
     capture = capture_with_samples((50, LOOP), (120, LOOP), (140, LOOP), (160, OTHER), (300, LOOP))
     assert sampled_share(capture) == pytest.approx(0.4)
     assert sampled_share(capture_with_samples()) is None

@@ -1,4 +1,4 @@
-"""Use the methods for one batch."""
+"""Call the methods for one batch in place of `fit` and `predict`."""
 
 from tests.wild.edits import drop_keyword, rename_attribute
 

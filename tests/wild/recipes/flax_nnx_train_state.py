@@ -1,4 +1,4 @@
-"""The script makes its own points. It trains for more steps."""
+"""The script makes its own points. The recipe sets more steps."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The script makes its own text. The model is smaller."""
+"""The script makes its own text. The recipe sets a smaller model."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The script contains its one sentence. The model is smaller."""
+"""The script contains its one sentence. The recipe sets a smaller model."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ ENVIRONMENT: dict[str, str] = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # JAX needs
 SETTINGS: dict[str, str] = {}
 STEP: int | str = 122  # line of the loop or function whose body is one step
 CHANGES = [set_range("step", 301)]
-DISTINCT = 1000  # images
+DISTINCT = 1000  # number of different images
 DATASETS = '''
     """Made-up data in place of the package of this name."""
 

@@ -1,4 +1,4 @@
-"""The script has its own two rows of numbers. It trains for more steps."""
+"""The script has its own two rows of numbers. The recipe sets more steps."""
 
 from pathlib import Path
 

@@ -7,7 +7,7 @@ from tests.wild.edits import set_range
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 56  # most of the time
+STEP: int | str = 56  # line of the loop that takes most of the time
 CHANGES = [set_range("episode", 40)]
 
 

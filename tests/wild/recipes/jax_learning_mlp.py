@@ -1,4 +1,4 @@
-"""The script makes its own points. It trains for more steps. A function has the name that JAX uses now."""
+"""The script makes its own points. The recipe sets more steps and the current name of a JAX function."""
 
 from pathlib import Path
 

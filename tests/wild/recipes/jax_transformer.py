@@ -1,8 +1,8 @@
-"""A text of random words, with smaller batches of shorter parts for a smaller model.
+"""A text of random words, with a smaller model, smaller batches and shorter sequences.
 
-The repository's layers do not run with this JAX: they pass two values one by one where a list is expected, and JAX
-compares arrays that layers of the same shape have of their own. Here they get one list and share one array. The loss
-uses a keyword that JAX no longer has.
+The layers of the repository do not run with this version of JAX: they pass two values where JAX expects a list, and
+each layer has its own mask, which JAX compares with others. The recipe makes one list and shares one mask. It also
+removes a keyword argument of `log_softmax` that JAX no longer has.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Random images that are named after random letters."""
+"""Random images, with the letters and the digit of a solution as file names."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The script makes its own random arrays, and more of them."""
+"""The script makes its own random arrays, here for more batches."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ STEP: int | str = "fit"
 def prepare(folder: Path) -> None:
     films = folder / "keras" / "datasets" / "ml-latest-small"
     films.mkdir(parents=True)
-    films.with_suffix(".zip").write_bytes(b"")  # the unpacked files lie beside it
+    films.with_suffix(".zip").write_bytes(b"")  # the unpacked files are beside the archive
     generator = numbers()
     rows = zip(*(generator.integers(1, high, 5000).tolist() for high in (301, 401, 6)), strict=True)
     (films / "ratings.csv").write_text("userId,movieId,rating\n" + "".join(f"{u},{m},{r}\n" for u, m, r in rows))

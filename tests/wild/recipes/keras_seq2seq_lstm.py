@@ -15,7 +15,7 @@ CHANGES = [set_range("seq_index", 2)]
 def prepare(folder: Path) -> None:
     cache = folder / "keras" / "datasets"
     cache.mkdir(parents=True)
-    (cache / "fra-eng.zip").write_bytes(b"")  # the unpacked file lies beside it
+    (cache / "fra-eng.zip").write_bytes(b"")  # the unpacked file is beside the archive
     sources, targets = words(800, 1), words(800, 2)
     lines = (f"{source} a\t{target} b\tmade up\n" for source, target in zip(sources, targets, strict=True))
     (cache / "fra.txt").write_text("".join(lines))

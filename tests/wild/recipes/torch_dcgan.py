@@ -1,4 +1,4 @@
-"""The script makes its own random images, but fewer than by default. Its networks are smaller."""
+"""The script makes its own random images. The recipe sets fewer images and smaller networks."""
 
 from pathlib import Path
 

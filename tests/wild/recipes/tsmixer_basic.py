@@ -1,8 +1,8 @@
-"""Random numbers in place of the hourly temperatures of transformers, and a narrower model.
+"""Random numbers in place of the hourly temperatures of electricity transformers, and a narrower model.
 
 Keras 3 has other names for the transposition of symbolic tensors and for files of weights. Its batch normalisation
-takes one axis, so the script normalises layers. The repository imports the modules `rev_in` and `tsmixer` by older
-names.
+takes one axis, so the script uses layer normalisation. The repository imports the modules `rev_in` and `tsmixer` by
+older names.
 """
 
 from pathlib import Path
