@@ -1,4 +1,4 @@
-"""Runs every script with and without the doctor, and compares each prediction with the cured twin.
+"""Runs every script with and without the doctor, and compares predictions with cured twins.
 
     python tests/doctor/cures/run_all.py OUT --frameworks torch,jax --only read_back
 

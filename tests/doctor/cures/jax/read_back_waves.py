@@ -1,4 +1,4 @@
-"""In every step, the loop reads back the mean change of the water before NumPy computes the next tide."""
+"""The loop reads the mean change of the water back before NumPy computes the next tide."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The loop reads the codebook entry of every patch back, and NumPy counts the entries in use."""
+"""The loop reads every patch's codebook entry back, and NumPy counts the entries in use."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The device counts the codebook entries that a batch uses, and the loop reads back only this number."""
+"""The device counts the codebook entries in use, and the loop reads back only their number."""
 
 import tensorflow as tf
 from stopwatch import Stopwatch

@@ -1,4 +1,4 @@
-"""The script records the whole step once as a CUDA graph. Each step replays it."""
+"""The script records `train` once as a CUDA graph. Each step replays this graph."""
 
 import torch
 from stopwatch import Stopwatch

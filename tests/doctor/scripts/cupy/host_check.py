@@ -1,4 +1,4 @@
-"""The loop downloads the whole field in every iteration, and NumPy checks it for NaN."""
+"""The loop reads the whole field back in every iteration, and NumPy checks it for NaN."""
 
 import cupy
 import numpy as np

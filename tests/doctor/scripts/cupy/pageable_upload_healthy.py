@@ -1,4 +1,4 @@
-"""The loop changes every batch in page-locked memory, so that no upload repeats, and uploads it from there."""
+"""The loop changes every batch and uploads it from page-locked memory."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""NumPy draws float64 batches. The loop uploads them unconverted, although the weights are float32."""
+"""NumPy draws float64 batches. The loop uploads the batches as float64, although the weights are float32."""
 
 import cupy
 import numpy as np

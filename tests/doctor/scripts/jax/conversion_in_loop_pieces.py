@@ -1,4 +1,4 @@
-"""The loop joins slices of a NumPy array with JAX, which converts each of them on its own."""
+"""JAX joins slices of a NumPy array in every step, and converts each slice separately."""
 
 import jax
 import jax.numpy as jnp

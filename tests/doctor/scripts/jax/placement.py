@@ -1,4 +1,4 @@
-"""A table is on another device, and the loop copies it over in every step."""
+"""The table is on another device, and the loop copies the table in every step."""
 
 import jax
 import jax.numpy as jnp

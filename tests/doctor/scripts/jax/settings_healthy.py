@@ -1,4 +1,4 @@
-"""Only the first result is checked for NaN."""
+"""JAX checks only the first result for NaN."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The script converts the array to a backend tensor once. Batches are slices of it."""
+"""The script converts the array to a backend tensor once. Batches are slices of this tensor."""
 
 import keras
 import numpy as np

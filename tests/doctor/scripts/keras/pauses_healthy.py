@@ -1,4 +1,4 @@
-"""The model is saved once, after training."""
+"""The script saves the model once, after training."""
 
 import tempfile
 

@@ -1,4 +1,4 @@
-"""The loop stacks a list of NumPy arrays with TensorFlow, which converts each number on its own."""
+"""TensorFlow stacks a list of NumPy arrays in every step, and converts each number separately."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Python runs a training step of many operations one by one."""
+"""Python runs the operations of a training step one by one."""
 
 import keras
 import tensorflow as tf

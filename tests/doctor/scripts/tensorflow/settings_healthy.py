@@ -1,4 +1,4 @@
-"""The setting that checks every operation for NaN is off after the first computation."""
+"""The script turns the check for NaN off after the first computation."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The loop makes a tensor from a list of NumPy arrays, and PyTorch converts each number on its own."""
+"""PyTorch makes every batch from a list of NumPy arrays, and converts each number separately."""
 
 import numpy as np
 import torch

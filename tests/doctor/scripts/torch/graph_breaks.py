@@ -1,4 +1,4 @@
-"""The compiled function writes to the terminal and branches on a tensor, so torch.compile splits it."""
+"""The function calls sys.stdout.write and branches on a tensor, so torch.compile splits its graph."""
 
 import sys
 

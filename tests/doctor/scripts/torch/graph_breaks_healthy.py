@@ -1,4 +1,4 @@
-"""The compiled function is one graph: it selects with torch.where, and the loop writes to the terminal."""
+"""The compiled function is one graph: torch.where selects, and the loop calls sys.stdout.write."""
 
 import sys
 

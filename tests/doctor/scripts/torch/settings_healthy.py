@@ -1,4 +1,4 @@
-"""Anomaly mode is on only until the first step has been checked."""
+"""The script turns anomaly mode on only to check a first step."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The profiler of PyTorch runs in every step, and nobody reads its records."""
+"""The profiler of PyTorch runs in every step, and the script never reads its records."""
 
 import torch
 
