@@ -133,8 +133,9 @@ def test_masks_keep_their_values_and_have_the_boxes_of_the_images(tmp_path):
 def test_pipelines_with_other_boxes_cannot_be_zipped(folder):
     others = open_images(folder, seed=6).rename({"image": "b", "label": "c"}), fb.from_arrays({"b": np.arange(ROWS)})
     for other in others:
-        with pytest.raises(PipelineError, match="crops only one of them at random, or with another seed"):
-            fb.zip_rows(open_images(folder), other)
+        for change in (lambda rows: rows, lambda rows: rows.take(4), lambda rows: rows.shuffle(seed=1)):
+            with pytest.raises(PipelineError, match="crops only one of them at random, or with another seed"):
+                fb.zip_rows(change(open_images(folder)), change(other))
 
 
 def test_each_epoch_and_each_pass_has_other_boxes_of_the_same_images(folder):
@@ -288,6 +289,11 @@ def test_explain_says_that_boxes_change_in_each_pass(folder):
             assert feed.plan.decisions[0].why.endswith(f"; {changes} (seeds 5, 6)")
     with open_images(folder, resize="stretch", size=SIZE, seed=None).batch(4).feed("numpy") as feed:
         assert changes not in feed.explain()
+
+
+def test_windows_refuse_random_boxes(folder):
+    with pytest.raises(PipelineError, match="Open the images with size= instead of resize="):
+        open_images(folder).window(2)
 
 
 def test_wrong_arguments_are_refused(folder):

@@ -10,7 +10,7 @@ from typing import Any
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure
 from forebay.errors import PipelineError, SpecError
-from forebay.order.combined import Concatenated, Interleaved, OrderPart, Stop, has_windows
+from forebay.order.combined import Concatenated, Interleaved, OrderPart, Stop, all_orders, has_windows
 from forebay.order.epoch_views import EpochViews
 from forebay.order.mix_pattern import MAX_PERIOD, integer_weights
 from forebay.order.orders import Order, Sequential
@@ -226,10 +226,11 @@ def _common_order(orders: Sequence[Order]) -> Order:
     if all(order.is_sequential and not has_windows(order) for order in orders) and lengths[0] is not None:
         return Sequential(lengths[0])
     for number, order in enumerate(orders[1:], 2):
-        if order != orders[0] and EpochViews in (type(order), type(orders[0])):
+        if _views_in(order) != _views_in(orders[0]):
             raise PipelineError(
                 f"zip_rows() cannot join pipeline 1 and pipeline {number}: from_images() crops only one of them at "
-                "random, or with another seed. Pass the same resize= and seed= to both, or pass labels as label=."
+                "random, or with another seed, or opens another number of images. Pass the same resize= and seed= to "
+                "both, or pass labels as label=."
             )
         if order != orders[0]:
             raise PipelineError(
@@ -238,6 +239,11 @@ def _common_order(orders: Sequence[Order]) -> Order:
                 "choose, window or shuffle rows."
             )
     return orders[0]
+
+
+def _views_in(order: Order) -> set[EpochViews]:
+    """Return the orders of randomly cropped images that an order contains."""
+    return {link for link in all_orders(order) if isinstance(link, EpochViews)}
 
 
 def _zip_structures(structures: Sequence[Structure]) -> Structure:

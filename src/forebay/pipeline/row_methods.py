@@ -9,8 +9,8 @@ from forebay.core.source import AbstractSource
 from forebay.core.spec import parse_nbytes
 from forebay.errors import PipelineError
 from forebay.order.choices import Selected, Span, consecutive_start
-from forebay.order.combined import has_windows
-from forebay.order.epoch_views import find_source_row
+from forebay.order.combined import contains_order, has_windows
+from forebay.order.epoch_views import EpochViews, find_source_row
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, Windows, require_length
 from forebay.pipeline.argument_checks import check_count, check_number, refuse_error_limit
 from forebay.pipeline.choice_methods import ChoiceMethods
@@ -136,6 +136,11 @@ class RowMethods(ChoiceMethods):
         if self.order is None:
             raise PipelineError("window() needs rows that can be read by index, not a stream. Use arrays or files.")
         first = consecutive_start(self.order)
+        if contains_order(self.order, (EpochViews,)):
+            raise PipelineError(
+                "window() makes one row of consecutive rows, but from_images() crops each image at another random box. "
+                "Open the images with size= instead of resize=fb.random_resized_crop(...)."
+            )
         if first is None or has_windows(self.order) or self.batching is not None or self.transforms:
             raise PipelineError(
                 "window() needs consecutive rows of the source. Call it after from_arrays() or from_files(), and call "
