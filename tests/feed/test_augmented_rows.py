@@ -1,4 +1,4 @@
-"""Augmented rows: the same pixels for the same row, whatever delivers it and wherever the pixels are computed."""
+"""Augmented rows: each row has the same pixels on every path of a feed."""
 
 import json
 from functools import cache
@@ -114,13 +114,13 @@ def test_a_resume_on_other_shards_and_batches_does_not_change_the_pixels(name, b
 
 @pytest.mark.slow
 @given(name=st.sampled_from(["staged", "stream", "mixed stream"]), batch=BATCHES, shard=st.integers(0, 1))
-def test_a_device_that_computes_the_pixels_gets_the_same(name, batch, shard):
+def test_a_device_that_computes_the_pixels_gets_the_same_pixels(name, batch, shard):
     pipeline = augment(PIPELINES[name]).shard(shard, 2).batch(batch)
     assert epochs_of(pipeline, device=DeviceLikeEngine(ImageHandOff())) == epochs_of(pipeline)
 
 
 def draw_image(row):
-    """Return an image whose pixels tell the row."""
+    """Return an image whose pixels depend on the row."""
     return {"image": (np.arange(60, dtype=np.uint8) * 3 + np.uint8(row)).reshape(4, 5, 3), "row": row}
 
 
@@ -160,7 +160,7 @@ def test_each_pass_of_a_repeat_after_batch_has_its_own_pixels():
     assert sorted(others) == sorted(pixels)
 
 
-def test_rows_of_ready_made_batches_have_numbers_of_their_batch_and_place():
+def test_random_numbers_of_ready_made_batches_belong_to_the_batch_and_the_place():
     pipeline = augment(fb.from_batches(loaded_batches))
     whole = epochs_of(pipeline)
     assert len({checksum for epoch in whole for _, checksum in epoch}) == 62
@@ -189,7 +189,7 @@ def test_a_device_without_array_operations_gets_pixels_of_the_host():
     assert "random numbers belong to the row" in text
 
 
-def test_a_map_after_an_augmentation_keeps_it_on_the_host():
+def test_a_map_after_an_augmentation_keeps_the_augmentation_on_the_host():
     text = explained(fb.from_arrays(rows_of(STAGED)).map(fb.flip()).map(same), ImageHandOff())
     assert "device computes pixels" not in text
 
@@ -208,7 +208,7 @@ def test_normalization_has_no_random_numbers():
     assert "random numbers" not in text
 
 
-def test_memory_for_results_between_augmentations_counts():
+def test_the_plan_counts_memory_for_results_between_augmentations():
     with augment(PIPELINES["staged"]).batch(31).feed("numpy") as feed, PIPELINES["staged"].batch(31).feed() as plain:
         assert feed.plan.scratch_nbytes > plain.plan.scratch_nbytes + 2 * 31 * 6 * 7 * 3
     pipeline = fb.from_arrays({"image": np.zeros((4, 512, 512, 3), np.uint8)}).map(fb.flip()).map(fb.flip()).batch(4)

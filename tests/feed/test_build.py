@@ -146,7 +146,7 @@ def test_the_error_names_a_missing_field():
     assert failed.value.__notes__ == ["in cast(z: int16), on the device"]
 
 
-# Through a integers_or_bools feed
+# Through a whole feed
 
 
 def test_a_feed_with_casts_on_the_device_equals_one_on_the_host():

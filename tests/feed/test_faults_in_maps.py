@@ -1,4 +1,4 @@
-"""Maps that fail, kill their worker process or take long: the state is that of the last batch that arrived."""
+"""Maps that fail, kill their worker process or take long: the state is at the last batch that arrived."""
 
 import os
 import re

@@ -99,7 +99,7 @@ def test_take_counts_rows_before_batch_and_batches_after():
     assert rows_of(fb.from_arrays(np.arange(1000)).batch(4).take(2).feed("numpy")) == list(range(8))
 
 
-def test_tqdm_over_a_feed_knows_its_length():
+def test_tqdm_shows_the_length_of_a_feed():
     bar = tqdm(fb.from_arrays(np.arange(1000)).batch(10).feed("numpy"), disable=True)
     assert bar.total == 100
     assert sum(1 for _ in bar) == 100

@@ -118,7 +118,7 @@ def test_a_feed_cannot_be_pickled_or_copied_and_the_error_names_an_alternative(d
         duplicate(feed)
 
 
-def test_a_decoder_thread_that_closes_a_feed_does_not_wait_for_a_thread_that_waits_for_it(caplog):
+def test_a_decoder_thread_that_closes_a_feed_causes_no_deadlock(caplog):
     closing, feeds, calls = threading.Event(), [], itertools.count()
 
     def close(position, number):
@@ -139,7 +139,7 @@ def test_a_decoder_thread_that_closes_a_feed_does_not_wait_for_a_thread_that_wai
     assert caplog.messages == []
 
 
-def test_a_closed_feed_raises():
+def test_a_closed_feed_and_its_iterators_raise_errors():
     feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
     iterator = iter(feed)
     next(iterator)

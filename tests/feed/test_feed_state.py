@@ -61,7 +61,7 @@ def test_state_after_an_epoch_is_the_start_of_the_next():
 
 
 @given(rows=st.integers(1, 300), steps=st.integers(0, 5), unused=st.integers(1, 3))
-def test_an_iterator_without_a_request_spends_no_epoch(rows, steps, unused):
+def test_an_unused_iterator_does_not_use_up_an_epoch(rows, steps, unused):
     pipeline = fb.from_arrays(np.arange(rows)).shuffle(seed=4).batch(7)
     with pipeline.feed("numpy") as first:
         list(islice(first, steps))
@@ -75,7 +75,7 @@ def test_an_iterator_without_a_request_spends_no_epoch(rows, steps, unused):
             iter(feed)
 
 
-def test_an_iterator_without_a_request_does_not_restart_a_stream():
+def test_an_unused_iterator_does_not_restart_a_stream():
     starts = []
 
     def rows():
@@ -86,10 +86,10 @@ def test_an_iterator_without_a_request_does_not_restart_a_stream():
         iter(feed), iter(feed)
         assert batches_of(feed) == [[0, 1], [2, 3], [4, 5]]
         assert feed.state_dict()["epoch"] == 1
-        assert len(starts) <= 2  # one for each epoch; the second may have begun
+        assert len(starts) <= 2  # one start for each epoch; the second epoch may have begun
 
 
-def test_an_iterator_that_ended_before_its_first_batch_spends_no_epoch():
+def test_an_iterator_that_ended_before_its_first_batch_does_not_use_up_an_epoch():
     feed = fb.from_arrays(np.arange(100)).shuffle(seed=4).batch(10).feed("numpy")
     iter(feed).close()
     assert feed.state_dict()["epoch"] == 0
@@ -97,7 +97,7 @@ def test_an_iterator_that_ended_before_its_first_batch_spends_no_epoch():
     assert batches_of(feed) == batches_of(fb.from_arrays(np.arange(100)).shuffle(seed=4).batch(10).feed("numpy"))
 
 
-def test_a_failed_request_spends_the_epoch():
+def test_a_failed_first_batch_uses_up_the_epoch():
     def fail(row):
         raise ValueError(row)
 
@@ -167,7 +167,7 @@ def test_a_value_that_is_not_a_state_is_refused_with_what_to_pass(case):
         feed.load_state_dict(state)
 
 
-def test_a_closed_feed_takes_no_position_and_says_that_it_is_closed():
+def test_a_closed_feed_refuses_a_position_and_its_repr_contains_closed():
     feed = fb.from_arrays(np.arange(4)).batch(2).feed("numpy")
     state = feed.state_dict()
     feed.close()

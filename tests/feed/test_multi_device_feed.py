@@ -1,4 +1,4 @@
-"""Feeds for several devices of one process: which rows come, whatever the position at which a run resumes."""
+"""Feeds for several devices of one process: their rows after a resume at any position, and their statistics."""
 
 import itertools
 from contextlib import suppress
@@ -82,7 +82,7 @@ def test_statistics_are_those_of_whole_batches():
     assert [device["nbytes"] for device in stats["devices"]] == [48, 48]
 
 
-def test_the_shard_of_a_process_is_not_that_of_a_device():
+def test_stats_have_the_shard_of_the_process_and_not_of_a_device():
     with open_feed(fb.from_arrays(np.arange(24)).shard(1, 3).batch(4), 2) as feed:
         assert (feed.stats()["rank"], feed.stats()["shards"]) == (1, 3)
 

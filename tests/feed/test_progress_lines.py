@@ -29,7 +29,7 @@ def test_a_waiting_consumer_sees_the_progress_of_a_worker_thread(terminal):
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-def test_a_wait_without_such_work_draws_nothing(terminal):
+def test_a_wait_without_a_progress_line_draws_nothing(terminal):
     with fb.from_generator(lambda: iter(range(8))).batch(2).feed("numpy") as feed:
         assert len(list(feed)) == 4
     assert terminal.getvalue() == ""

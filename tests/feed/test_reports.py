@@ -148,7 +148,7 @@ def test_a_report_comes_after_a_time(clock):
     assert found[0]["interval"]["rows_per_second"] == 6 / 12
 
 
-def test_without_news_close_makes_no_report():
+def test_without_a_batch_since_the_last_report_close_makes_no_report():
     found = []
     feed = feed_of()
     feed.on_stats(found.append, every=1)
@@ -199,7 +199,7 @@ def test_a_callback_may_take_a_batch():
 
 
 @pytest.mark.parametrize("every", [0, -1, True, 1.5, "", "10", "s", "0s", "-1s", "1 day", None])
-def test_other_intervals_are_refused(every):
+def test_invalid_intervals_are_refused(every):
     with feed_of() as feed, pytest.raises(PipelineError, match="neither a number of batches nor a time"):
         feed.on_stats(print, every=every)
 
@@ -216,7 +216,7 @@ def test_a_callback_that_cannot_be_called_is_refused():
         feed.on_stats("log")
 
 
-def test_a_group_without_rows_is_counted_before_it_is_taken():
+def test_a_batch_without_rows_counts_as_a_batch():
     batches = [np.zeros((rows, 2)) for rows in (3, 0, 2)]
     with fb.from_batches(lambda: iter(batches)).feed("numpy") as feed:
         end = feed.on_stats(lambda stats: None, every="1ms")

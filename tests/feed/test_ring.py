@@ -189,7 +189,7 @@ class FaultyRingMachine(RingMachine):
     @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
     def start(self, slots, limit, oldest_first):
         super().start(slots, limit, oldest_first)
-        self.failed = set()  # groups of this run that will not be filled
+        self.failed = set()  # groups since the last restart that will not be filled
 
     @precondition(lambda self: self.filling)
     @rule(data=st.data())
@@ -208,7 +208,7 @@ class FaultyRingMachine(RingMachine):
         self.failed = set()
 
     @invariant()
-    def nothing_beyond_a_failure_is_delivered(self):
+    def no_group_after_a_failed_group_is_delivered(self):
         assert self.delivered <= min(self.failed, default=self.delivered)
 
     @invariant()

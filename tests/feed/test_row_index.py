@@ -102,7 +102,7 @@ def test_late_groups_do_not_recompute_used_chunks():
             index.rows_of(group)
         for group in groups[start : start + 5]:
             index.prepare_after(group)
-    assert len(index.computed_chunks) == 21  # one per pass, and the first of the next epoch
+    assert len(index.computed_chunks) == 21  # one chunk per pass, and the first chunk of the next epoch
     assert all(len(lengths) == 1 for lengths in index.computed_chunks.values())
 
 
@@ -120,7 +120,7 @@ def test_sequential_rows_need_no_numbers():
 
 @pytest.fixture
 def prepare_calls(monkeypatch):
-    """Records the thread and the group of each `prepare_after` call."""
+    """Record the thread and the group of each `prepare_after` call."""
     calls, prepare = [], RowIndex.prepare_after
 
     def recorded(self, group):

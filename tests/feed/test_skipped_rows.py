@@ -99,7 +99,7 @@ def test_a_worker_process_with_several_batches_per_task_names_the_rows():
 
 
 @pytest.mark.slow
-def test_a_map_in_threads_before_one_in_processes_is_counted_once():
+def test_rows_that_a_map_in_threads_skips_before_a_map_in_processes_are_counted_once():
     pipeline = skipping(numbers().shuffle(seed=1)).map(identity, where="process").batch(8)
     with pipeline.feed("numpy") as feed:
         received(feed)
