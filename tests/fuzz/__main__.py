@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="run one case of one format again")
     parser.add_argument("--guided", action="store_true", help="prefer inputs that reach new lines of Forebay")
-    parser.add_argument("--save", type=Path, help="folder for the inputs of failures (default: a temporary one)")
+    parser.add_argument("--save", type=Path, help="folder for the inputs of failures (default: a temporary folder)")
     arguments = parser.parse_args()
     folder = (arguments.save or Path(tempfile.mkdtemp(prefix="forebay-fuzz-"))).absolute()
     counts = share_files(arguments.files, arguments.format or names)

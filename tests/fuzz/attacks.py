@@ -1,7 +1,8 @@
-"""Files that were made to do harm: run code, read other files, or fill the memory.
+"""Files that try to do harm: run code, read other files, or fill the memory.
 
-A payload creates the folder `EXECUTED`, which the guard looks for. Links and external storage point to `CANARY`, a
-file outside of the folder of the case. Bombs are small files that claim or inflate to more than the memory budget.
+If a payload runs, it creates the folder `EXECUTED`, which the guard finds. Links and external storage point to
+`CANARY`, a file outside of the folder of the case. Bombs are small files that claim or inflate to more than the memory
+budget.
 """
 
 import gzip

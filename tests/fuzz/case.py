@@ -11,7 +11,7 @@ from tests.fuzz.structures import damages_for
 __all__ = ["Case", "damage_files", "make_case"]
 
 STRUCTURE_SHARE = 0.5  # of the cases, if the structure of the file is known
-MAX_DAMAGED = 200_000  # bytes; larger samples are bombs, which stay as they are
+MAX_DAMAGED = 200_000  # bytes; larger samples are bombs, which stay undamaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Case:
 
     sample: Sample
     files: Files
-    forged: bool = False  # the damage computed checksums again, so the reader cannot notice it
+    forged: bool = False  # the damage includes new checksums, so the reader cannot notice the damage
 
     @property
     def is_under_checksum(self) -> bool:
@@ -46,7 +46,7 @@ class Case:
 
 
 def make_case(format_name: str, seed: int, index: int) -> Case:
-    """Return the case of a number. The first cases of a format are its undamaged samples."""
+    """Return the case that a seed and a number determine. The first cases of a format are its undamaged samples."""
     samples = load_samples(format_name)
     sample = samples[index % len(samples)]
     if index < len(samples) or sum(map(len, sample.files.values())) > MAX_DAMAGED:

@@ -128,7 +128,7 @@ def _table() -> Any:
 
 
 def _list_table() -> Any:
-    """Return a table of lists that have the same length, which the type does not say."""
+    """Return a table of lists of equal length. The type of the column does not contain this length."""
     import pyarrow as pa
 
     return pa.table({"x": pa.array(array_rows().tolist(), pa.list_(pa.float32()))})

@@ -125,7 +125,7 @@ class _WorkerProcess:
         self._started_formats.add(format_name)
         ready, _, _ = select.select([process.stdout], [], [], START_SECONDS if is_first else CASE_SECONDS)
         if not ready:
-            process.send_signal(signal.SIGABRT)  # faulthandler writes where every thread is
+            process.send_signal(signal.SIGABRT)  # faulthandler writes the stacks of all threads
             process.wait(10)
             return Verdict(Kind.HANG, self._end_with_log())
         answer = process.stdout.readline()

@@ -55,7 +55,7 @@ class ServerPlan:
 
 @dataclass
 class FaultyServer:
-    """Serves until it is closed. Requests use up the faults in the order in which they arrive."""
+    """Serves until it is closed. The n-th request has the n-th fault of the plan, if there is one."""
 
     plan: ServerPlan
     requests: int = 0

@@ -1,4 +1,4 @@
-"""Notices what a reader must never do: run code, use files outside of its folder, connect to other machines.
+"""Detects what a reader must never do: run code, use files outside of its folder, connect to other machines.
 
 An audit hook sees calls that go through Python. For calls inside C libraries, a folder that only a payload creates and
 the content of a canary file show the harm.

@@ -12,7 +12,7 @@ __all__ = ["INTERESTING_NUMBERS", "Damage", "choose_number", "damage_bytes"]
 
 Damage: TypeAlias = Callable[[Random, bytes], bytes]
 
-MAX_DAMAGES = 4  # changes of one file; more would make nearly every file unreadable at its first byte
+MAX_DAMAGES = 4  # changes of one file; with more changes, readers would refuse nearly every file at its first bytes
 EDGE_NBYTES = 64  # headers are at the beginning, directories and footers at the end
 INTERESTING_NUMBERS = (
     *(0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 63, 64, 100, 127, 128, 255, 256, 511, 512, 1000, 4095, 4096, 32767, 32768),
@@ -22,7 +22,7 @@ _INTERESTING_BYTES = (0x00, 0x01, 0x20, 0x30, 0x39, 0x7F, 0x80, 0xFE, 0xFF)
 
 
 def damage_bytes(rng: Random, data: bytes) -> bytes:
-    """Return the data after one to four random changes. One change is the most frequent number."""
+    """Return the data after one to four random changes. Half of the calls make one change."""
     for _ in range(rng.choice((1, 1, 1, 2, 3, MAX_DAMAGES))):
         data = rng.choice(_DAMAGES)(rng, data)
     return data

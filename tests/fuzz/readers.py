@@ -23,7 +23,7 @@ SCATTERED_ROWS = 16
 
 
 class InconsistentRowsError(Exception):
-    """Two reads of the same rows differ, or a report passes control characters or markup on."""
+    """Two reads of the same rows differ, or a report contains control characters or markup of the capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def read_capture(folder: Path, sample: Sample, *, through_feed: bool) -> ReadRow
     path, reports = folder / sample.opened, folder / "reports"
     reports.mkdir()
     if path.read_bytes()[:2] != b"\x1f\x8b":
-        Capture.load(path)  # the command would take the file for a script
+        Capture.load(path)  # the command would treat the file as a script
     names = {"html": reports / "page.html", "json": reports / "report.json", "trace": reports / "run.pftrace"}
     options = [word for name, report in names.items() for word in (f"--{name}", str(report))]
     printed, errors = io.StringIO(), io.StringIO()

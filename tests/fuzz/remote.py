@@ -1,4 +1,4 @@
-"""Cases of a faulty store: rows are those of the listed version, or Forebay refuses.
+"""Cases of a faulty store: Forebay reads the rows of the listed version, or raises an error.
 
 Requests run in several threads, so the order in which they meet the faults differs from run to run. The faults, the
 objects and the change of version depend only on the seed.
@@ -20,7 +20,7 @@ __all__ = ["FORMAT", "make_plan", "run_case"]
 
 FORMAT = "http"
 OBJECTS = 3
-MAX_REQUESTS = 40  # the plan of the server has a fault for each of them
+MAX_REQUESTS = 40  # later requests have no fault
 ATTEMPTS = 3
 TIMEOUT_SECONDS = 0.7  # the default is 30 s
 

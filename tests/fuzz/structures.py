@@ -1,4 +1,4 @@
-"""Damage that knows the structure of a format: it reaches code behind checksums and length fields.
+"""Damage to the structure of a format, which reaches code behind checksums and length fields.
 
 A function returns None if it cannot parse the data. `forges` says whether the function computes checksums again, so
 that the reader cannot notice the damage.
@@ -263,7 +263,7 @@ _RECORDS = (
     StructureDamage(forge_record, forges=True),
     StructureDamage(forge_record_length, forges=True),
 )
-# Pattern of the file name -> functions, for files that are not gzip files.
+# Pattern of the file name -> functions, for plain files and for the content of gzip files.
 _BY_NAME: dict[str, tuple[StructureDamage, ...]] = {
     r"(zarr\.json|\.zarray|\.zgroup|\.zattrs|\.zmetadata|capture\.gz)$": _JSON,
     r"\.npy$": (StructureDamage(change_npy_header),),

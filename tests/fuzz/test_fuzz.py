@@ -33,7 +33,7 @@ SAMPLE = Sample("sample", {"x.tar": bytes(2048)}, "x.tar", checked={"x.tar": ((5
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory) -> list[FuzzedCase]:
-    """The cases of all formats, and every attack once, from one run. Its processes take seconds to start."""
+    """The cases of all formats, and every attack once, from one run, because its processes take seconds to start."""
     attacks = {"attacks": len(load_samples("attacks"))}
     counts = dict(share_files(FILES, [*FORMATS, remote.FORMAT])) | attacks
     cases: list[FuzzedCase] = []
@@ -97,7 +97,7 @@ def test_a_bomb_inflates_to_its_bytes(tmp_path):
         (bytes(2048), False),  # nothing changed
         (bytes(600) + b"x" + bytes(1447), True),
         (bytes(100) + b"x" + bytes(1947), False),  # before the covered range
-        (bytes(1500) + b"x" + bytes(547), False),  # after it
+        (bytes(1500) + b"x" + bytes(547), False),  # after the covered range
         (bytes(600) + b"x" + bytes(1448), False),  # another length
     ],
 )

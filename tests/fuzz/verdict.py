@@ -18,7 +18,7 @@ _HERE, _PROJECT = str(Path(__file__).parent), Path(__file__).parents[2]
 
 
 class Kind(StrEnum):
-    """The classes of the table. All after REFUSED are failures."""
+    """The classes of the table. All classes after REFUSED are failures."""
 
     SAME = "same rows"  # the rows of the undamaged sample
     OTHER = "other rows"  # the format has no checksum that could show the damage
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     UNTYPED = "untyped error"  # an exception that is no Forebay error
     MEMORY = "memory"  # more memory than the budget
     HARM = "harm"  # code was executed, or a file outside was used
-    HANG = "hang"  # no answer of the worker in time
+    HANG = "hang"  # the worker did not answer in time
     CRASH = "crash"  # the worker process ended
 
     @property

@@ -36,7 +36,7 @@ class Worker:
     """Runs the cases of one process."""
 
     def __init__(self, seed: int, base: Path, *, guided: bool) -> None:
-        sys.dont_write_bytecode = True  # the guard would see the import of a module as a written file
+        sys.dont_write_bytecode = True  # the guard would report the file that an import writes
         self._seed, self._guard = seed, Guard(base)
         self._coverage = LineCoverage() if guided else None
         self._pools: dict[str, list[tuple[Sample, Files]]] = {}
