@@ -41,7 +41,7 @@ class NumpyConsumer:
 
 
 class CountingContender:
-    """A contender that counts epochs and returns the batches in order, or the given ones."""
+    """A contender that counts epochs and returns the batches of the workload in order, or the given batches."""
 
     def __init__(self, batches=None):
         self.started = 0
@@ -129,7 +129,7 @@ def test_speed_and_cores_are_sampled(monkeypatch):
     assert sample["cpu"] > 0
 
 
-def test_the_first_batch_is_timed_on_a_new_loader_and_the_cold_one_separately(monkeypatch):
+def test_the_first_batch_of_each_new_loader_is_timed_and_the_cold_batch_separately(monkeypatch):
     monkeypatch.setattr(first_batch, "load_consumer", lambda work: NumpyConsumer())
     contender = CountingContender()
     sampler = first_batch.prepare_on_device(contender, WORK, SETTINGS)

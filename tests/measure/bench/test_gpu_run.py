@@ -1,4 +1,4 @@
-"""The bench on a real GPU with small data: everything can be measured."""
+"""The bench measures cases with small data on a real GPU."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def test_the_first_batch_is_measured():
 
 
 def test_blocks_of_page_locked_memory_arrive_unchanged():
-    from forebay.measure.bench.dma_peak import DmaCopies  # needs cuda-bindings, which is installed only with a GPU
+    from forebay.measure.bench.dma_peak import DmaCopies  # needs cuda-bindings
 
     rows = np.random.default_rng(0).integers(0, 256, (4, 1 << 20), np.uint8)
     out = np.empty_like(rows)

@@ -69,7 +69,7 @@ def event_by_event(arrivals, services, servers):
 
 
 def documented_shares():
-    """Return the rows of docs/scale.md for one host: scenario, changes, and the percentage of time GPUs compute."""
+    """Return scenario, changes and percentage of busy GPU time of the rows of docs/scale.md for one host."""
     text = (ROOT / "docs" / "scale.md").read_text()
     rows = re.findall(r"^\| `(\w+)((?: --set [\w.=]+)*)` \|[^|]+\| (\d+) % \|", text, re.MULTILINE)
     return [(name, changes.split()[1::2], int(share)) for name, changes, share in rows]

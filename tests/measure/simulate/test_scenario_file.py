@@ -1,4 +1,4 @@
-"""Scenarios from TOML: built-in ones, changes, and errors."""
+"""Scenarios from TOML: built-in scenarios, changes and errors."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A server agrees with a simulation event by event, and neither loses nor invents work."""
+"""A server agrees with a simulation event by event, and counts all work once."""
 
 import numpy as np
 import pytest
