@@ -143,7 +143,7 @@ def test_a_hash_depends_on_values_and_not_on_their_memory():
     assert hash_array(numbers[::-1]) != hash_array(numbers)
 
 
-def test_a_mask_of_many_steps_has_the_positions_of_all_of_them():
+def test_a_mask_of_many_steps_has_the_positions_of_all_steps():
     mask = np.random.default_rng(0).random(300_000) < 0.3
     order = Selected.of_mask(Sequential(len(mask)), mask)
     assert order.table.dtype == np.uint32

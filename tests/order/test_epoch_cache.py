@@ -1,4 +1,4 @@
-"""Tables of epochs: computed once, within the bytes that the order names, and not sent to other processes."""
+"""An epoch table is computed once, needs at most `epoch_nbytes`, and is not sent to other processes."""
 
 import pickle
 import tracemalloc
@@ -14,7 +14,7 @@ from forebay.order.orders import BlockShuffled, Repeated, Sequential, Shuffled
 from forebay.order.sampling import Sampled
 
 ROWS = 1_000_000
-OVERHEAD_NBYTES = 4 << 20  # of arrays with the rows of one step, and of Python objects
+OVERHEAD_NBYTES = 4 << 20  # for arrays with the rows of one step, and for Python objects
 
 
 def sampled(count, replacement=False):
@@ -38,7 +38,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("make", ORDERS.values(), ids=ORDERS)
-def test_the_tables_of_three_epochs_need_no_more_memory_than_the_order_names(make):
+def test_the_tables_of_three_epochs_need_no_more_memory_than_epoch_nbytes(make):
     order = make()
     tracemalloc.start()
     try:

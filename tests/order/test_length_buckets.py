@@ -76,7 +76,7 @@ def test_the_rows_of_several_batches_are_joined():
 
 
 @given(lengths=LENGTHS, seed=seeds, epoch=st.integers(0, 3))
-def test_batches_without_a_table_are_the_same(lengths, seed, epoch):
+def test_batches_computed_without_a_table_are_the_same(lengths, seed, epoch):
     buckets = LengthBuckets.of(lengths, 300, drop_remainder=False)
     order = BucketedBatches.of(Shuffled(Sequential(len(lengths)), seed), buckets)
     computed = replace(order, epochs=None)

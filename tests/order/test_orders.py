@@ -56,14 +56,14 @@ def test_the_row_of_any_single_position_of_a_block_shuffle_can_be_computed(order
 
 
 @given(order=blocked, epoch=st.integers(0, 50), rows=st.integers(1, 3000))
-def test_consecutive_positions_need_at_most_blocks_within(order, epoch, rows):
+def test_consecutive_positions_need_at_most_as_many_blocks_as_blocks_within_returns(order, epoch, rows):
     blocks = order.rows(epoch, np.arange(order.length)) // order.block_rows
     needed = [len(np.unique(blocks[start : start + rows])) for start in range(0, order.length, max(1, rows // 3))]
     assert max(needed) <= order.blocks_within(rows)
 
 
 @given(order=blocked, epoch=st.integers(0, 50), rows=st.integers(1, 3000))
-def test_positions_across_two_passes_need_at_most_blocks_within(order, epoch, rows):
+def test_positions_across_two_passes_need_at_most_as_many_blocks_as_blocks_within_returns(order, epoch, rows):
     passes = np.concatenate([order.rows(epoch + number, np.arange(order.length)) for number in (0, 1)])
     rows = min(rows, order.length)
     blocks = passes[order.length - rows : order.length + rows] // order.block_rows
@@ -75,7 +75,7 @@ def test_a_block_shuffle_reads_from_few_blocks_at_a_time():
     order = BlockShuffled(Sequential(80 * 1024), 0, 1024, 8)
     blocks = order.rows(0, np.arange(80 * 1024)) // 1024
     held = [len(np.unique(blocks[start : start + 100])) for start in range(0, 80 * 1024, 100)]
-    assert max(held) <= 9  # the eight mixed blocks and the next one
+    assert max(held) <= 9  # the eight mixed blocks and the next block
     assert sorted(held)[len(held) // 10] == 8
 
 

@@ -16,7 +16,7 @@ text_lengths = st.lists(st.integers(0, 130), min_size=1, max_size=80).filter(any
 
 
 def pieces_of(table, row_length):
-    """Return for each packed row a list of (text, first token, last token)."""
+    """Return for each packed row a list of (text, first token, token after the last)."""
     starts = np.zeros(len(table.texts), int) if table.starts is None else table.starts.astype(int) * row_length
     pieces = list(zip(table.texts.tolist(), starts.tolist(), (starts + table.lengths).tolist(), strict=True))
     bounds = table.first_pieces.tolist()
@@ -67,7 +67,7 @@ def best_fit(lengths, row_length):
 
 
 @given(lengths=text_lengths, row_length=row_lengths)
-def test_it_needs_as_many_rows_as_a_plain_best_fit_packer(lengths, row_length):
+def test_packing_needs_as_many_rows_as_a_plain_best_fit_packer(lengths, row_length):
     lengths = np.minimum(lengths, row_length)
     assert len(pack_texts(lengths, row_length, splits=False, seed=0)) == best_fit(lengths, row_length)
 

@@ -32,7 +32,7 @@ def test_the_library_is_compiled():
 
 
 @given(LENGTHS, st.integers(0, 2**128 - 1), st.integers(0, 3000), st.integers(1, 3))
-def test_both_apply_the_same_permutation(length, key, count, step):
+def test_c_and_numpy_apply_the_same_permutation(length, key, count, step):
     order = Permutation(length, key)
     positions = np.random.default_rng(count).integers(0, length, count * step)[::step]
     rows = order(positions)
@@ -43,7 +43,7 @@ def test_both_apply_the_same_permutation(length, key, count, step):
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**128 - 1), st.integers(0, 3000), st.integers(1, 3))
-def test_both_draw_the_same_numbers_from_an_alias_table(weight_count, epoch_key, count, step):
+def test_c_and_numpy_draw_the_same_numbers_from_an_alias_table(weight_count, epoch_key, count, step):
     rng = np.random.default_rng(weight_count)
     table, positions = AliasTable(rng.random(weight_count)), rng.integers(0, 1 << 40, count * step)[::step]
     drawn = table.draw(epoch_key, positions)

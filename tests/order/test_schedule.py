@@ -39,7 +39,7 @@ def test_the_positions_of_a_group_are_those_of_its_batches(schedule, group):
 
 
 @given(schedule=schedules())
-def test_batches_is_the_number_of_batches_that_come(schedule):
+def test_the_attribute_batches_is_the_number_of_batches_of_an_epoch(schedule):
     assert len(positions(schedule)) == schedule.batches
 
 
@@ -62,7 +62,7 @@ def test_resuming_after_any_batch_gives_the_same_tail(schedule, data):
     counts=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     steps=st.integers(0, 10),
 )
-def test_resuming_on_another_number_of_shards_loses_and_repeats_nothing(rows, batch, counts, steps):
+def test_resuming_on_another_number_of_shards_loses_and_repeats_no_row(rows, batch, counts, steps):
     before = [Schedule(rows, batch, shard_index=index, shard_count=counts[0]) for index in range(counts[0])]
     seen = [position for one in before for _, own in positions(one)[:steps] for position in own]
     cursor = before[0].advance(Cursor(), steps)
