@@ -12,7 +12,7 @@ PAIR = [fb.from_arrays(np.arange(10)), fb.from_arrays(np.arange(20))]
 
 
 def epoch_of(pipeline, epoch=0):
-    """Return the rows of one epoch in one batch after the other."""
+    """Return the rows of one epoch in their order."""
     with pipeline.batch(7).feed("numpy") as feed:
         feed.set_epoch(epoch)
         return rows_of(feed)

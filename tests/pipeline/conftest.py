@@ -1,4 +1,4 @@
-"""Where `cache()` keeps rows: each test of a cache runs with RAM and with a folder."""
+"""The arguments of `cache()`: tests with the fixture `place` run with a cache in RAM and with a folder."""
 
 import pytest
 

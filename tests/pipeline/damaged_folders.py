@@ -1,4 +1,4 @@
-"""A folder of images, some of which are damaged, and what a feed that skips them must deliver."""
+"""A folder with good and damaged images, and the rows that a feed that skips damaged images must deliver."""
 
 import numpy as np
 from PIL import Image
@@ -24,7 +24,7 @@ NAMES = [f"{row:02}.png" for row in range(ROWS)]
 
 
 def make_folder(folder, bad=BAD):
-    """Write images whose first pixel is their number, in folders named after its parity."""
+    """Write images whose first pixel is their number. Even and odd numbers have folders of their own."""
     for row in range(ROWS):
         parent = folder / ("even", "odd")[row % 2]
         parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Random chains of the pipeline methods that choose rows, beside a plain NumPy model of their rows."""
+"""Random chains of the pipeline methods that choose rows, with a plain NumPy model of their rows."""
 
 import re
 from collections.abc import Callable
@@ -27,12 +27,13 @@ from forebay.testing.strategies import seeds
 
 __all__ = ["REFUSALS", "WORDS", "Chain", "chains"]
 
-NEXT_BASE = 60  # the row numbers of each further base begin so much later
-LAST_BASE = 180  # the pixels of an image hold numbers up to 255
+NEXT_BASE = 60  # distance between the first row numbers of two successive bases
+LAST_BASE = 180  # largest first row number of a base, because a pixel holds numbers up to 255
 MAX_LENGTH = 300  # rows, before a word that repeats or adds rows
 
-# What is refused: the word, then words of which one comes before it, and a part of the message. The name of a base is
-# its first word. Combined pipelines have the words of all their parts.
+# Refused calls by word, which is the name of a call. Each refusal has earlier words, one of which is its reason, and a
+# part of the message. The first word of a chain is the name of its base. Combined pipelines have the words of all their
+# parts.
 _DRAWS = {"shuffle", "sample", "sample_balance", "interleave"}
 _DRAWN = (_DRAWS, "would choose different rows in each epoch")
 _CHOICES = {"select", "filter_rows", "split", "split_by", "repeat", "concat", "interleave", "zip_rows", "window"}
@@ -61,14 +62,14 @@ class Chain:
     """A pipeline, and what is known about its rows in every epoch."""
 
     rows_pipeline: Any  # its rows contain their numbers
-    rows: Any  # the numbers: exactly if `is_exact`, in any order if `is_complete`, else numbers that may come
+    rows: Any  # their numbers: in order if `is_exact`, in any order if `is_complete`, else the possible numbers
     length: int
-    base: Any  # its rows, for an array with equal numbers; None if an array cannot have its order
+    base: Any  # the row numbers of the base; None if no array can have the same order
     words: frozenset[str]  # the name of the base, and the calls
     is_exact: bool = True
     is_complete: bool = True
     steps: tuple[Callable[[Any], Any], ...] | None = ()  # the calls, if they apply to any array, else None
-    row_steps: tuple[Callable[[Any], Any], ...] | None = ()  # those that change the shape of a row; None: unknown
+    row_steps: tuple[Callable[[Any], Any], ...] | None = ()  # the calls that change a row's shape; None: unknown
     last_base: int = 0  # the first row number of the base that was added last
 
     @property
@@ -96,7 +97,7 @@ class Chain:
 def select(draw, chain):
     if draw(st.booleans()):
         choice = draw(st.lists(st.integers(0, chain.length - 1), min_size=1, max_size=60))
-        assume(chain.length <= 2 or len(choice) != chain.length or max(choice) > 1)  # else they look like a mask
+        assume(chain.length <= 2 or len(choice) != chain.length or max(choice) > 1)  # else `choice` looks like a mask
     else:
         choice = np.array(draw(st.lists(st.booleans(), min_size=chain.length, max_size=chain.length).filter(any)))
     return chain.then(lambda rows: rows.select(choice), _exactly(chain, choice))
@@ -210,7 +211,7 @@ def concat(draw, chain):
 
 
 def interleave(draw, chain):
-    """Mix two pipelines. The module of combined pipelines tests their order, so the model reads it."""
+    """Mix two pipelines. Other tests check the order of the mix, so the model reads the order from the pipeline."""
     if chain.length > MAX_LENGTH:
         return chain
     other, seed = draw(_others(chain)), draw(st.none() | seeds)
@@ -266,7 +267,7 @@ WORDS = {word.__name__: word for word in _WORDS}
 def chains(draw, word=None):
     """Draw a chain of up to four words over up to 40 rows of any kind, or a chain of one given word.
 
-    A word that is refused after the words before it is left out, if `REFUSALS` has the reason.
+    If a call is refused for a reason in `REFUSALS`, the chain leaves the call out.
     """
     base = draw(bases(draw(st.sampled_from(list(BASES)))))
     rows = None if base.name == "packed" else base.rows
@@ -302,7 +303,7 @@ def _others(draw, chain):
     base = draw(bases(name, first))
     try:
         rows_pipeline = reduce(lambda rows, step: step(rows), chain.row_steps, base.pipeline)
-    except PipelineError:  # its rows are fewer than those of a window
+    except PipelineError:  # the base has fewer rows than a window
         return chain
     rows = np.array(read_numbers(rows_pipeline))
     other = Chain(rows_pipeline, rows, len(rows), base.rows, frozenset([name]))

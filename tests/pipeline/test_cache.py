@@ -16,7 +16,7 @@ from forebay.testing import SimulatedEngine
 from forebay.testing.strategies import seeds
 
 
-def test_each_row_is_computed_once_after_the_first_row_was_inferred(place, version):
+def test_each_row_is_computed_once_apart_from_the_row_for_the_specs(place, version):
     counted = Counted()
     with TEN.map(counted).cache(*place, **version).shuffle(seed=3).batch(4).feed("numpy") as feed:
         epochs = [sorted(rows_of(feed)) for _ in range(4)]
@@ -55,7 +55,7 @@ def test_only_rows_that_the_pipeline_uses_count_against_the_budget():
         assert feed.stats()["source"]["cached_rows"] == 3
         assert "Call cache() before select(), skip() or split()" in feed.explain()
     assert sorted(set(counted.rows)) == [2, 5, 9]
-    assert len(counted.rows) <= 5  # the inferred row, and a row twice in one batch
+    assert len(counted.rows) <= 5  # also the row from which specs are inferred, and a row twice in one batch
 
 
 def test_the_parts_of_a_split_share_the_cache_before_it():
@@ -151,13 +151,13 @@ def test_batches_by_length_read_the_lengths_of_cached_rows_from_their_specs():
         fb.from_arrays(np.arange(2)).map(lambda row: np.zeros(2 + row)),
     ],
 )
-def test_rows_that_differ_in_shape_are_refused_with_a_way_out(rows):
+def test_rows_that_differ_in_shape_are_refused_with_advice(rows):
     message = r", but cache\(\) keeps rows of one shape.*equal in the source, or in the map"
     with rows.cache("1MB").batch(2, pad=0).feed("numpy") as feed, pytest.raises(SpecError, match=message):
         next(feed)
 
 
-def test_windows_of_cached_rows():
+def test_windows_of_cached_rows_have_consecutive_rows():
     pipeline = TEN.map(square).cache("1MB").window(3, stride=3).batch(3)
     with pipeline.feed("numpy") as feed:
         for _ in range(3):

@@ -136,7 +136,7 @@ def test_a_second_pipeline_reads_what_the_first_one_stored(tmp_path):
     for counted in (first, second):
         with TEN.map(counted).cache(tmp_path, version="1").batch(5).feed("numpy") as feed:
             assert rows_of(feed) == [row * 10 for row in range(10)]
-    assert second.rows == [0]  # the inferred row
+    assert second.rows == [0]  # the row from which specs are inferred
 
 
 def test_an_interrupted_run_continues(tmp_path):

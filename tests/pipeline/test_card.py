@@ -1,4 +1,4 @@
-"""How pipelines, plans and feeds show themselves in a terminal and in a notebook.
+"""Texts and cards of pipelines, plans and feeds, for a terminal and for a notebook.
 
 After a deliberate change, write the snapshots with `python -m tests.pipeline.test_card`, and look at the differences.
 """

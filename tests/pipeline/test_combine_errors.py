@@ -54,7 +54,7 @@ def test_pipelines_that_cannot_be_combined_are_refused(combine, other, message):
 
 
 @pytest.mark.parametrize("combine", [concat, interleave, zip_rows])
-def test_no_pipeline_is_refused(combine):
+def test_a_call_without_pipelines_is_refused(combine):
     with pytest.raises(PipelineError, match="got no pipeline"):
         combine()
 
@@ -82,18 +82,18 @@ def test_weights_that_are_not_one_positive_number_per_pipeline_are_refused(weigh
 
 
 @pytest.mark.parametrize("stop", ["last", 0, -1, 2.5, None, True])
-def test_other_ends_are_refused(stop):
+def test_invalid_values_of_stop_are_refused(stop):
     with pytest.raises(PipelineError, match="stop="):
         interleave(ROWS, ROWS, stop=stop)
 
 
 @pytest.mark.parametrize("seed", ["1", 1.5, True])
-def test_seeds_that_are_no_whole_numbers_are_refused(seed):
+def test_seeds_that_are_not_whole_numbers_are_refused(seed):
     with pytest.raises(PipelineError, match="seed="):
         interleave(ROWS, ROWS, seed=seed)
 
 
-def test_endless_pipelines_are_refused_where_nothing_would_follow():
+def test_endless_pipelines_are_refused_before_other_pipelines_and_with_stop_all():
     with pytest.raises(PipelineError, match=r"pipeline 1 never ends.*Pass a count"):
         concat(ROWS.repeat(), ROWS)
     with pytest.raises(PipelineError, match=r"pipeline 2 repeats without a count. Leave out"):

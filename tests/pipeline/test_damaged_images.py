@@ -194,6 +194,6 @@ def test_labels_can_be_read_although_images_are_damaged(folder):
     assert len(zipped.filter(lambda columns: columns["number"] <= columns["label"], fields=["number", "label"])) == ROWS
 
 
-def test_a_filter_that_reads_a_damaged_image_names_it(folder):
+def test_the_error_of_a_filter_that_reads_a_damaged_image_names_the_image(folder):
     with pytest.raises(SourceError, match=r"00\.png: SourceError: cannot be decoded.*replaces rows of batches only"):
         open_images(folder).filter(lambda image: image[:, 0, 0, 0] > 3, fields="image")

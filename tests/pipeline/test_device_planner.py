@@ -54,7 +54,7 @@ def test_the_decision_about_groups_shows_the_final_plan():
     assert 0 <= tight.transport.slot_nbytes - slot_needs(tight.input.specs, 10_000, tight.group_batches) <= SPARE
 
 
-def test_a_host_budget_too_small_is_refused_with_one_that_is_enough():
+def test_a_host_budget_too_small_is_refused_with_a_budget_that_is_enough():
     with pytest.raises(BudgetError, match=r"host_bytes=16\.0 MiB is too small") as refused:
         planned(host_nbytes=16 * MIB)
     needed = parse_nbytes(re.search(r"host_bytes='(\w+)'", str(refused.value))[1], "host_bytes")

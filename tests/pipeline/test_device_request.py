@@ -57,7 +57,7 @@ def names_of(transforms):
 
 
 def host_and_device(pipeline):
-    """Return the transforms of the host and those of the device."""
+    """Return the transforms of the host and the transforms of the device."""
     traced, device_transforms = split_batches_of_two(pipeline)
     return names_of(traced.transforms), names_of(device_transforms)
 
@@ -86,7 +86,7 @@ def test_contiguous_rows_in_memory_can_be_pulled():
     assert found.speeds is None
 
 
-def test_measured_speeds_are_passed_on(monkeypatch):
+def test_the_device_input_has_the_measured_speeds(monkeypatch):
     pulled = object()
     monkeypatch.setattr(Probe, "cached", lambda: SimpleNamespace(device=SimpleNamespace(pull=pulled)))
     assert requested_device(arrays().batch(2)).speeds is pulled
@@ -131,7 +131,7 @@ def test_rows_in_another_byte_order_cannot_be_pulled():
     assert requested_device(fb.from_arrays(np.zeros((10, 4), ">f4")).batch(2)).why_staged == NOT_CONTIGUOUS
 
 
-# On which side transforms run
+# Where transforms run
 
 
 def test_a_widening_cast_runs_on_the_device():
@@ -159,7 +159,7 @@ def test_the_bytes_of_all_fields_decide_where_a_cast_runs():
     assert host_and_device(pipeline.map(fb.cast({"x": "uint16", "y": "int16"}))) == (["cast(x: uint16, y: int16)"], [])
 
 
-def test_one_hot_stays_on_the_host_with_all_before_it():
+def test_one_hot_stays_on_the_host_with_all_transforms_before_it():
     pipeline = arrays().map(fb.cast({"x": "float32"})).map(fb.one_hot({"y": 3})).map(fb.cast({"x": "float64"}))
     assert host_and_device(pipeline) == (["cast(x: float32)", "one_hot(y: 3)"], ["cast(x: float64)"])
 
@@ -213,7 +213,7 @@ casts_and_scales = st.sampled_from(DTYPES).flatmap(
 
 
 @given(transforms=st.lists(casts_and_scales, max_size=6), dtype=st.sampled_from(DTYPES))
-def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms, dtype):
+def test_the_fewest_bytes_cross_and_the_device_runs_as_many_transforms_as_possible(transforms, dtype):
     pipeline = fb.from_arrays({"x": np.zeros((4, 3), dtype), "y": np.zeros(4, np.int16)}).batch(2)
     for transform in transforms:
         pipeline = pipeline.map(transform)

@@ -75,7 +75,7 @@ def test_rows_of_different_shapes_can_be_filtered_by_a_field_of_one_shape():
         (lambda label: label > 1, (), "names no field"),
     ],
 )
-def test_filter_refuses_what_is_no_condition(function, fields, message):
+def test_filter_refuses_invalid_conditions(function, fields, message):
     with pytest.raises(PipelineError, match=message):
         fb.from_arrays(DATA).filter(function, fields=fields)
 
@@ -92,7 +92,7 @@ def test_stored_rows_cannot_be_filtered_after_a_map(pipeline):
         pipeline.map(lambda row: row).filter(lambda batch: batch["label"] > 1)
 
 
-def test_groups_and_classes_are_stored_fields_too():
+def test_groups_and_classes_of_a_field_cannot_be_read_after_a_map():
     mapped = fb.from_arrays(DATA).map(fb.cast({"label": "float32"}))
     with pytest.raises(PipelineError, match=r"split\(by=...\) reads the stored rows"):
         mapped.split(0.5, 0.5, by="label")
@@ -109,7 +109,7 @@ def test_a_field_that_only_a_map_makes_has_to_be_added_to_the_source():
         mapped.split(0.5, 0.5, by="label")
 
 
-def test_two_fields_with_one_name_cannot_be_told_apart():
+def test_two_fields_with_one_name_are_refused():
     twins = fb.from_arrays({"a": {"b": np.arange(3)}, "a.b": np.arange(3)})
     with pytest.raises(PipelineError, match=r"found several fields named 'a\.b'"):
         twins.filter(lambda field: field > 1, fields="a.b")

@@ -1,4 +1,4 @@
-"""Pipelines of frames and sparse matrices: the laws of all rows, on the host and on devices."""
+"""Pipelines of frames and sparse matrices deliver exact rows on the host and on devices."""
 
 import numpy as np
 import pandas as pd

@@ -187,7 +187,7 @@ def test_a_file_that_disappears_raises_an_error_with_its_path(tmp_path, decoder)
 
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_an_unreadable_file_raises_an_error_with_its_path(tmp_path, decoder):
-    """A broken link to itself cannot be opened, even by root."""
+    """Not even root can open a symbolic link to itself."""
     save(tmp_path / "a" / "1.jpg", 0)
     unreadable = save(tmp_path / "a" / "2.jpg", 0)
     pipeline = open_images(tmp_path, decoder=decoder).batch(2)
@@ -203,7 +203,7 @@ def test_an_empty_folder_is_refused(tmp_path):
         fb.from_images(tmp_path / "*" / "*.jpg", size=(8, 9), label="folder")
 
 
-def test_a_url_is_refused_with_a_way_out():
+def test_a_url_is_refused_with_advice():
     with pytest.raises(SourceError, match=r"is a URL. Download the images, or store them in tar archives"):
         fb.from_images("s3://bucket/*.jpg", size=(8, 9))
 

@@ -44,7 +44,8 @@ def test_all_decoders_take_the_same_pixels_of_a_jpeg_image(tmp_path, orientation
     Image.fromarray(pixels).save(tmp_path / "0.jpg", exif=exif)
     found = [received(open_masks(tmp_path, decoder=decoder, **options)) for decoder in DECODERS]
     np.testing.assert_array_equal(found[1], found[2])
-    np.testing.assert_allclose(found[1].astype(int), found[0].astype(int), atol=2)  # versions of libjpeg-turbo
+    # Pillow may contain another version of libjpeg-turbo.
+    np.testing.assert_allclose(found[1].astype(int), found[0].astype(int), atol=2)
 
 
 def test_explain_names_the_interpolation(folder):
@@ -59,7 +60,7 @@ def test_a_feed_to_a_device_says_why_the_host_decodes(folder):
         assert "interpolation='nearest', and a device resizes with a bilinear filter only" in feed.explain()
 
 
-def test_images_of_one_size_stay_as_they_are(tmp_path):
+def test_images_that_need_no_resize_are_not_changed(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 9, (8, 9), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "0.png")
     for size in (None, (8, 9)):

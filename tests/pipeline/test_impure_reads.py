@@ -1,4 +1,4 @@
-"""A function whose result differs between calls has no stable hash, because no key can contain what it reads."""
+"""A function whose result differs between calls has no stable hash: a key cannot contain all values that it reads."""
 
 # ruff: noqa: A006, ICN001, PTH118, PTH123, PTH208, SIM112, SIM115 - the functions stand for code of users
 
@@ -118,7 +118,7 @@ def test_random_numbers_without_a_seed_are_found(function):
         (lambda row: os.listdir("a"), "it uses 'os.listdir', which reads files"),
     ],
 )
-def test_what_a_function_reads_besides_the_row_is_named(function, reason):
+def test_the_reason_names_what_a_function_reads_besides_the_row(function, reason):
     assert find_impure_read(function) == reason
 
 
@@ -140,11 +140,11 @@ def test_what_a_function_reads_besides_the_row_is_named(function, reason):
         lambda row: np.linalg.norm(np.sqrt(row)),
     ],
 )
-def test_seeded_generators_arguments_and_other_functions_are_none(function):
+def test_seeded_generators_arguments_and_pure_functions_are_accepted(function):
     assert find_impure_read(function) is None
 
 
-def test_a_cache_on_disk_refuses_such_a_function_without_a_version(tmp_path):
+def test_a_cache_on_disk_refuses_a_function_with_an_impure_read_without_a_version(tmp_path):
     pipeline = TEN.map(lambda row: row + np.random.rand())
     with pytest.raises(PipelineError, match=r"none for map, .*lambda.*it uses 'np.random.rand'.*version='1'"):
         pipeline.cache(tmp_path)

@@ -104,7 +104,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_file_is_computed_again_and_explain_says_so(damage, tmp_path):
+def test_the_result_in_a_damaged_file_is_computed_again_and_explain_says_so(damage, tmp_path):
     make = PASSES["pack"][1]
     _, first, _ = run(Texts(), make, tmp_path)
     (path,) = tmp_path.glob("*.index")
@@ -146,13 +146,13 @@ def test_a_changed_function_is_called_again(tmp_path):
     assert kept == [3, 4]
 
 
-def test_a_version_does_not_stand_for_two_functions(tmp_path):
+def test_two_functions_do_not_share_a_result_under_one_version(tmp_path):
     rows = fb.from_arrays({"x": np.arange(8)}).index(tmp_path, version="1")
     kept = [rows.filter(function, fields="x").batch(8) for function in (lambda x: x % 2 == 0, lambda x: x % 2 == 1)]
     assert [next(pipeline.feed("numpy"))["x"].tolist() for pipeline in kept] == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
-def test_functions_without_a_hash_are_told_apart_by_their_code(tmp_path):
+def test_functions_without_a_hash_are_distinguished_by_their_code(tmp_path):
     rows, lock = fb.from_arrays({"x": np.arange(8)}).index(tmp_path, version="1"), threading.Lock()
     functions = (lambda x: lock.locked() | (x < 3), lambda x: lock.locked() | (x > 5))
     assert [len(rows.filter(function, fields="x").batch(1).feed("numpy")) for function in functions] == [3, 2]

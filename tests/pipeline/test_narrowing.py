@@ -1,4 +1,4 @@
-"""Integers that do not fit into the dtype of the framework are warned of, once, when a feed starts."""
+"""Integers that do not fit into the dtype of the framework cause one warning when a feed starts."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ WARNED = {
 
 
 @pytest.mark.parametrize("case", WARNED)
-def test_values_that_do_not_fit_are_warned_of(case):
+def test_values_that_do_not_fit_cause_one_warning(case):
     with pytest.warns(UserWarning, match=r"wraps around.*jax_enable_x64.*fb\.cast") as caught:
         start(WARNED[case]())
     assert len(caught) == 1
@@ -85,7 +85,7 @@ WARNED_IN_ORDER = {
 
 
 @pytest.mark.parametrize("case", WARNED_IN_ORDER)
-def test_values_of_rows_that_the_order_chooses_are_warned_of(case):
+def test_values_of_rows_that_the_order_chooses_cause_a_warning(case):
     with pytest.warns(UserWarning, match="wraps around"):
         start(WARNED_IN_ORDER[case]())
 
@@ -98,7 +98,7 @@ def test_the_warning_names_the_line_of_the_user():
 
 
 @pytest.mark.parametrize("case", SILENT)
-def test_values_that_fit_are_not_warned_of(case, recwarn):
+def test_values_that_fit_cause_no_warning(case, recwarn):
     start(SILENT[case]())
     assert not recwarn.list
 
@@ -111,7 +111,7 @@ def test_of_large_arrays_only_the_first_rows_are_checked(monkeypatch, recwarn):
         start(fb.from_arrays(np.append(2**40, SMALL)))
 
 
-def test_rows_that_must_be_decoded_or_read_are_not_read_for_it(recwarn):
+def test_rows_that_must_be_decoded_or_read_are_not_read_for_the_warning(recwarn):
     class Rows:
         reads = 0
 

@@ -111,7 +111,7 @@ def test_all_ranks_take_the_same_number_of_steps(lengths, ranks, batch):
 
 
 @given(lengths=texts_of, chosen=st.data())
-def test_rows_that_were_chosen_before_are_packed(lengths, chosen):
+def test_chosen_rows_are_packed(lengths, chosen):
     numbers = chosen.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=20))
     if not any(lengths[number] for number in numbers):
         return
@@ -274,7 +274,7 @@ def test_explain_says_how_full_the_rows_are(shuffled):
         (lambda texts: fb.from_arrays({"a": np.zeros((4, 2))}).pack(4, drop="a"), "at least one"),
     ],
 )
-def test_wrong_arguments_and_a_wrong_place_are_refused(make, message):
+def test_wrong_arguments_and_calls_in_a_wrong_order_are_refused(make, message):
     with pytest.raises(PipelineError, match=message):
         make(ragged(LENGTHS))
 

@@ -10,7 +10,7 @@ from forebay.errors import PipelineError, SpecError
 ROWS = fb.from_arrays({"image": np.arange(10), "label": np.arange(10) * 2})
 
 
-def test_values_and_order_stay():
+def test_rename_changes_neither_values_nor_order():
     pipeline = ROWS.shuffle(seed=3)
     batch, renamed = (next(each.batch(10).feed("numpy")) for each in (pipeline, pipeline.rename({"image": "mask"})))
     assert list(renamed) == ["mask", "label"]

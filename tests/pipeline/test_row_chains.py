@@ -55,7 +55,7 @@ def test_the_batch_size_does_not_change_the_rows(chain, epoch, batches):
 
 
 @given(chain=chains(), budget=st.integers(1, 32), epoch=st.integers(0, 2), batch=BATCHES)
-def test_every_budget_holds_or_is_refused_with_one_that_holds(chain, budget, epoch, batch):
+def test_every_budget_holds_or_is_refused_with_a_budget_that_holds(chain, budget, epoch, batch):
     rows, nbytes = chain.pipeline.batch(batch), budget * 1024
     try:
         feed = rows.feed("numpy", host_bytes=nbytes)

@@ -182,7 +182,7 @@ def test_the_seed_of_the_process_is_refused():
     assert find_impure_read(lambda row: torch.Generator().manual_seed(torch.initial_seed())) == expected
 
 
-def test_a_cache_on_disk_takes_such_a_function_without_a_version(tmp_path):
+def test_a_cache_on_disk_takes_a_function_with_a_seeded_generator_without_a_version(tmp_path):
     TEN.map(seeded_in_one_expression).cache(tmp_path)
     with pytest.raises(PipelineError, match=r"'torch.randperm', which draws random numbers from a generator that this"):
         TEN.map(of_a_parameter).cache(tmp_path)

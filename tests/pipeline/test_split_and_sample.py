@@ -72,7 +72,7 @@ def test_a_shuffled_part_has_another_order_in_each_epoch_and_always_the_same_row
         ((0.99, 0.01), "of 10 rows leaves part 1 without a row"),
     ],
 )
-def test_split_refuses_fractions_that_are_no_division(fractions, message):
+def test_split_refuses_invalid_fractions(fractions, message):
     with pytest.raises(PipelineError, match=message):
         TEN.split(*fractions)
 
@@ -180,7 +180,7 @@ def test_each_pass_of_repeat_draws_other_rows():
         ({"balance": [1, 2]}, r"labels of shape \[2\]"),
     ],
 )
-def test_sample_refuses_weights_that_are_no_distribution(options, message):
+def test_sample_refuses_invalid_arguments(options, message):
     with pytest.raises(PipelineError, match=message):
         fb.from_arrays(DATA).sample(**options)
 

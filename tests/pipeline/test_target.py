@@ -1,4 +1,4 @@
-"""The target of a feed: a GPU if the framework and the driver both see one, else the CPU with the reason."""
+"""The target of a feed: a GPU that the framework and the driver see, or else the CPU with the reason."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""How rows reach a device: resident, by DMA or by a kernel, and in groups of which size."""
+"""How rows reach a device: resident, by DMA or by a kernel. The size of the groups."""
 
 import numpy as np
 import pytest
@@ -56,20 +56,20 @@ def test_at_least_a_quarter_of_the_rows_must_fit_to_be_resident():
     assert decision_of(fewer, "transport").choice == "pull"
 
 
-def test_never_keeps_no_rows_on_the_device():
+def test_resident_never_keeps_no_rows_on_the_device():
     transport = transport_of(rows=10**6, resident="never")
     assert transport.resident_rows == transport.resident_nbytes == 0
     assert "resident='never' was requested" in decision_of(transport, "transport").why
 
 
-def test_always_may_exceed_the_share_of_auto():
+def test_resident_always_may_exceed_the_share_of_auto():
     always = transport_of(rows=10**6, available=15 * 10**8, resident="always")
     auto = transport_of(rows=10**6, available=15 * 10**8)
     assert auto.resident_rows < always.resident_rows == 10**6
     assert "as requested" in decision_of(always, "transport").why
 
 
-def test_always_is_refused_with_the_needed_memory_and_a_remedy():
+def test_resident_always_is_refused_with_the_needed_memory_and_a_remedy():
     text = r"needs 954\.\d MiB on cuda:0, slots included, but only 858\.3 MiB may be used\. Use resident='auto'"
     with pytest.raises(BudgetError, match=text):
         transport_of(rows=10**6, available=9 * 10**8, resident="always")

@@ -70,13 +70,13 @@ def test_rows_that_fit_a_budget_with_their_slots_are_resident(resident):
     assert transport.device_nbytes <= GIB
 
 
-def test_always_uses_smaller_groups_before_it_refuses():
+def test_resident_always_uses_smaller_groups_before_it_is_refused():
     transport = transport_of(rows=10**6, budget=10**9 + 20 * MIB, resident="always")
     assert transport.resident_rows == 10**6
     assert transport.device_nbytes <= 10**9 + 20 * MIB
 
 
-def test_always_stays_within_the_budget_or_is_refused():
+def test_resident_always_stays_within_the_budget_or_is_refused():
     assert "95.4 MiB may be used" in refusal((ROW,), rows=10**6, budget=100 * 10**6, resident="always")
     assert transport_of(rows=10**6, budget=2 * 10**9, resident="always").device_nbytes <= 2 * 10**9
 

@@ -1,4 +1,4 @@
-"""Rank detection: which launcher reports it, what if they disagree, and how a pipeline uses it."""
+"""Rank detection: launchers that report a rank, launchers that disagree, and pipelines that use a rank."""
 
 import json
 
@@ -85,14 +85,14 @@ def test_two_launchers_that_disagree_are_refused_with_both_values(torchrun, tf_c
 
 
 @pytest.mark.parametrize("config", ["{", "[]", '{"cluster": 3, "task": {"type": "worker"}}', '{"task": 1}'])
-def test_a_broken_tf_config_is_shown(monkeypatch, config):
+def test_the_error_shows_a_broken_tf_config(monkeypatch, config):
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(PipelineError, match="TF_CONFIG="):
         detect_rank()
 
 
 @pytest.mark.parametrize(("rank", "count"), [("x", "2"), ("2", "2"), ("-1", "2"), ("0", "0")])
-def test_an_impossible_rank_is_shown(torchrun, rank, count):
+def test_the_error_shows_an_impossible_rank(torchrun, rank, count):
     torchrun(rank, count)
     with pytest.raises(PipelineError, match=f"rank '?{rank}'? of '?{count}"):
         detect_rank()

@@ -1,4 +1,4 @@
-"""Steps of ranks: equal for all, every row once, from any position on any number of ranks."""
+"""All ranks take the same steps and deliver every row once, from any position on any number of ranks."""
 
 import numpy as np
 import pytest
@@ -145,6 +145,6 @@ def test_a_feed_returns_the_reserved_rows():
 
 
 @pytest.mark.parametrize(("rows", "batch", "position"), [(10, 1, 0), (3, 5, 0), (103, 5, 101)])
-def test_steps_that_not_all_ranks_can_take_are_refused_with_a_remedy(rows, batch, position):
+def test_steps_that_not_all_ranks_can_take_are_refused_with_advice(rows, batch, position):
     with pytest.raises(PipelineError, match=r"ranks would have no row.*drop_remainder=True"):
         validate_equal_steps(Rank(0, 4, "torch.distributed"), Schedule(rows, batch, shard_count=4), position)

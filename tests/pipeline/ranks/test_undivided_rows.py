@@ -171,7 +171,7 @@ def test_a_feed_looks_for_ranks_once(join):
         assert len(list(feed)) == 4
 
 
-def test_the_rank_of_a_launcher_that_does_not_exist_is_not_reported(launch):
+def test_an_impossible_rank_is_not_in_the_statistics(launch):
     launch(torchrun=(3, 2))
     with ten_rows().shard(0, 1).feed("numpy") as feed:
         assert feed.stats()["rank"] == 0
@@ -196,7 +196,7 @@ def test_workers_with_parameter_servers_need_no_shard(monkeypatch):
     assert len(list(ten_rows().feed("numpy"))) == 4
 
 
-def test_a_half_imported_framework_refuses_nothing(monkeypatch):
+def test_with_a_half_imported_framework_no_pipeline_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace())
     assert len(list(ten_rows().feed("numpy"))) == 4
 
@@ -213,7 +213,7 @@ PIPELINES = {
 
 @pytest.mark.parametrize("launcher", LAUNCHER_VARIABLES)
 @pytest.mark.parametrize("kind", PIPELINES)
-def test_several_ranks_without_shard_are_refused_with_both_ways_out(launch, launcher, kind):
+def test_several_ranks_without_shard_are_refused_with_both_alternatives(launch, launcher, kind):
     pipeline = PIPELINES[kind]()
     launch(**{launcher: (1, 2)})
     with pytest.raises(PipelineError, match=r"rank 1 of 2.*no shard.*\.shard\('auto'\).*\.shard\(0, 1\)"):
@@ -247,7 +247,7 @@ def test_shard_0_of_1_does_not_change_the_fingerprint():
     assert ten_rows().shard(0, 1).fingerprint == ten_rows().fingerprint
 
 
-def test_describing_a_pipeline_never_asks_for_a_rank(launch):
+def test_the_description_of_a_pipeline_needs_no_rank(launch):
     launch(torchrun=(1, 2))
     rows = fb.from_arrays(np.arange(10))
     assert fb.concat(rows, rows.shuffle(seed=1)).take(4).batch(2).schedule.batches == 2

@@ -69,7 +69,7 @@ def join_environment(job):
         (folder / f"{step}.{job['rank']}").touch()
         while (present := len([*folder.glob(f"{step}.*")])) < job["count"]:
             if (folder / "killed").exists():
-                sys.exit(3)  # a launcher stops the other ranks when it sees that one has died
+                sys.exit(3)  # a launcher stops the other ranks when one rank has died
             time.sleep(0.005)
         return present
 
