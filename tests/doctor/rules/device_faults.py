@@ -28,7 +28,7 @@ FUSION = "triton_poi_fused_add_convolution_gelu_3"
 
 
 def run_with_kernels(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
-    """Return the capture of a program. Its kernels take these names and grids in turn, except those of no duration."""
+    """Return the capture of a program. Kernels with a duration get these names and grids in turn."""
     capture = run(program, frameworks=TORCH_GPU)
     records = capture.device.records.copy()
     kernels = (records["kind"] == RecordKind.CONCURRENT_KERNEL) & (records["end"] > records["start"])
@@ -42,7 +42,7 @@ def run_with_kernels(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_
 
 
 def computing(*kernels, streams=(7,), host_us=None):
-    """Return a step of kernels with these microseconds. Without `host_us`, the device limits the step."""
+    """Return a program of kernels with these durations in us. Without `host_us`, the device limits the step."""
 
     def program(rig):
         rig.python(10)
@@ -57,7 +57,7 @@ def computing(*kernels, streams=(7,), host_us=None):
 
 
 def waiting(*kernels):
-    """Return a step of kernels with these microseconds; the host only waits for them."""
+    """Return a program of kernels with these durations in microseconds. The host only waits for them."""
 
     def program(rig):
         for us in kernels:
@@ -69,7 +69,7 @@ def waiting(*kernels):
 
 
 def allocating(us, *, line=None, thread=LOOP):
-    """Return a step that computes for a millisecond and allocates device memory."""
+    """Return a program that allocates device memory and then runs Python for a millisecond."""
 
     def program(rig):
         rig.allocate(us, line=line, thread=thread)
@@ -80,7 +80,7 @@ def allocating(us, *, line=None, thread=LOOP):
 
 
 def feeding(nbytes, *, stream=7, pinned=True, kernel_us=1_000, host_us=1_980):
-    """Return a step that uploads a batch and computes on it."""
+    """Return a program that uploads a batch and then computes."""
 
     def program(rig):
         rig.upload(nbytes, line=2, pinned=pinned, stream=stream)
@@ -91,7 +91,7 @@ def feeding(nbytes, *, stream=7, pinned=True, kernel_us=1_000, host_us=1_980):
 
 
 def tiny(count, *, us=2, nbytes=0):
-    """Return a step of short kernels, and an upload if `nbytes` is given."""
+    """Return a program of short kernels, and of an upload if `nbytes` is given."""
 
     def program(rig):
         for _ in range(count):
@@ -103,7 +103,7 @@ def tiny(count, *, us=2, nbytes=0):
 
 
 def jitted(us, *, calls=1, reads=False, **given):
-    """Return the capture of a step that calls a jitted function, and may read its result."""
+    """Return the capture of a program that calls a jitted function, and reads its result if `reads`."""
 
     def program(rig):
         for number in range(calls):

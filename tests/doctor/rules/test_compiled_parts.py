@@ -1,4 +1,4 @@
-"""A cure that compiles a part of the step promises what its code compiles, and not more."""
+"""A cure that compiles a part of the step promises only the gain of the code that it compiles."""
 
 import pytest
 from tests.doctor.captures import jax_loop, ops, tensorflow_loop
@@ -14,7 +14,7 @@ WHOLE = PART.replace("model.w = w + next(noise)", "w = w + x")
 
 
 def compile_cure(source, make, *lines):
-    """Return the cure of `eager` for a script with equal operations on these lines. Its first line is no. 10."""
+    """Return the cure of `eager` for a script with equal operations on these lines. The script begins with line 10."""
     texts = [[10 + index, text] for index, text in enumerate(source.split("\n"))]
     facts = {"script": {"files": [{"file": "train.py", "lines": texts}]}}
     api = "jax operations" if make is jax_loop else "tf.ops"

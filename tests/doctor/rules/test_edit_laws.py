@@ -1,4 +1,4 @@
-"""Laws of edits: whatever the line, the edited script is valid Python."""
+"""A law of all edits: for every line, the edited script is valid Python."""
 
 import ast
 from functools import partial
@@ -79,7 +79,7 @@ def jit_loop(code, number):
 
 @pytest.fixture(scope="module")
 def lines():
-    """The lines in loops and of `fit`: source, its code and the number of the line."""
+    """Return lines in loops, in functions and with calls of `fit`, each as source, code and line number."""
     codes = [(source, ScriptCode(source)) for source in SOURCES]
     return [
         (source, code, statement.lineno)

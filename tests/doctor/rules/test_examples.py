@@ -1,4 +1,4 @@
-"""The code of a cure that uses names of no script says that it is an example."""
+"""The code of a cure is marked as an example if it uses names that the script does not define."""
 
 import pytest
 from tests.doctor.captures import JAX, loop, run, script, upload
@@ -13,7 +13,7 @@ FEED = "import forebay as fb\nfeed = fb.from_source(rows).batch(4).feed('jax')  
 
 
 def in_a_loop(*lines):
-    """A loop of JAX that uploads on line 2 and computes on line 3, of a script with these lines."""
+    """Return the capture of a script with these lines. Its loop uploads on line 2 and computes on line 3."""
     return loop(upload("jnp.array", 1, line=2), run("jax.jit", 1, line=3), ms=10, frameworks=JAX, facts=script(*lines))
 
 
@@ -28,7 +28,7 @@ def in_a_loop(*lines):
         ("os.environ['A'] = str(step)", {"step"}),
     ],
 )
-def test_names_that_nobody_defines_are_found(code, unknown):
+def test_names_that_the_script_does_not_define_are_found(code, unknown):
     assert _unknown_names(code, frozenset({"known"})) == unknown
 
 

@@ -1,4 +1,4 @@
-"""Rules offer code in the script's own terms, and no cure that the script has already."""
+"""Rules offer code with the names of the script, and no cure that the script has already."""
 
 from dataclasses import replace
 
@@ -148,4 +148,4 @@ def test_a_feed_of_one_generator_makes_batches_on_one_core():
     (cure,) = finding.cures
     assert "fb.from_batches(" in cure.code
     assert "One thread makes batches" in cure.basis
-    assert cure.high == pytest.approx(0.004)  # of 10 ms, of which making a batch takes 6 ms
+    assert cure.high == pytest.approx(0.004)  # the step takes 10 ms, and 6 ms of them make a batch

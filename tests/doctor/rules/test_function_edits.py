@@ -1,4 +1,4 @@
-"""Loops that get their batches from a function of the script keep its names, dtypes and arguments."""
+"""Edits of loops that call a function of the script for each batch keep its names, dtypes and arguments."""
 
 import pytest
 from tests.doctor.applied_cures import apply_cure

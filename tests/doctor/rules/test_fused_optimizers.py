@@ -13,7 +13,7 @@ TITLE = "update all parameters in one pass"
 
 
 def codes(source, **settings):
-    """Return the codes of the cure for a script whose optimizer has these settings. Its first line is no. 1."""
+    """Return the codes of the cure for a script whose optimizer has these settings. The script begins with line 1."""
     capture = with_optimizer(step_of((ADAM, 47)), **settings)
     texts = [*source.split("\n"), *("pass" for _ in range(STEP_LINE))][:STEP_LINE]
     lines = [[number, text] for number, text in enumerate(texts, 1)]
@@ -39,7 +39,7 @@ def test_an_optimizer_without_a_fused_version_is_not_fused(name):
 
 
 @pytest.mark.parametrize("argument", ["differentiable=True", "sparse=True"])
-def test_arguments_that_contradict_a_fused_update_rule_it_out(argument):
+def test_an_optimizer_with_arguments_that_exclude_a_fused_update_is_not_fused(argument):
     assert codes(f"opt = make(torch.optim.Adam, {argument})", optimizer="Adam") == []
 
 

@@ -41,7 +41,7 @@ def titles(rule, capture):
 
 
 def waiting_for(rows, *, ms=4.0, busy=1.0, frameworks=TORCH, **detail):
-    """Capture a loop of 10 ms per step on two cores that waits for batches of `rows` rows."""
+    """Return the capture of a loop of 10 ms per step on two cores that waits for batches of `rows` rows."""
     facts = {"busy_cores": busy, "foreign_cores": 0.0, **SCRIPT}
     waits = batch(ms=ms, line=2, workers=0, **{"batch_rows": rows, "nbytes": 5 * KiB} | detail)
     return loop(waits, ms=10, frameworks=frameworks, facts=facts, machine={"cores": 2})
@@ -61,7 +61,7 @@ def test_a_thread_is_not_offered_if_the_step_uses_all_cores():
     assert not {PREFETCH, REPLACE, "use workers", "use one worker per core"} & {*offered}
 
 
-def test_a_script_that_uses_a_gpu_is_offered_the_same_cures_as_before():
+def test_a_script_that_uses_a_gpu_is_offered_a_thread_for_small_rows_too():
     offered = titles(input_bound, waiting_for(rows=64, ms=3, frameworks=TORCH_GPU))
     assert {PREFETCH, REPLACE, "use one worker per core"} <= {*offered}
 
@@ -78,7 +78,7 @@ def test_a_loader_gets_as_many_workers_as_keep_up_with_the_rest_of_the_step(ms, 
 
 
 @pytest.mark.parametrize("ms", [4.6, 4.9, 5.1, 5.4])
-def test_the_number_of_workers_is_the_same_if_making_and_the_rest_take_about_as_long(ms):
+def test_one_worker_is_enough_if_batches_take_about_as_long_as_the_rest_of_the_step(ms):
     (cure,) = [each for each in cures_without_workers(ms=ms) if "worker" in each.title]
     assert "num_workers=1," in cure.code
 
@@ -88,7 +88,7 @@ def cures_without_workers(**given):
 
 
 def without_workers(*, ms, foreign=0.0, cores=2):
-    """Capture a loop of 10 ms per step whose DataLoader makes rows in the loop itself."""
+    """Return the capture of a loop of 10 ms per step whose DataLoader makes rows in the thread of the loop."""
     facts = {"busy_cores": 1.0, "foreign_cores": foreign, **SCRIPT}
     waits = batch(ms=ms, line=2, workers=0, batch_rows=2, nbytes=MiB).containing(prepare("row", ms, line=10))
     return loop(waits, ms=10, frameworks=TORCH, facts=facts, machine={"cores": cores})
@@ -146,7 +146,7 @@ def test_lists_are_not_converted_by_a_thread_because_this_needs_the_gil():
 
 
 def with_busy_thread(*, wait=0.1, making=6.0, busy=1.0, foreign=0.9):
-    """A loop of 10 ms per step on two cores, whose batches another thread makes."""
+    """Return the capture of a loop of 10 ms per step on two cores, whose batches another thread makes."""
     made = replace(prepare("row", making, line=10, thread=OTHER), api="PyDataset.__getitem__")
     facts = {"busy_cores": busy, "foreign_cores": foreign}
     waits = batch("tf.data", wait, line=9, loader="generator", prefetch=True)
@@ -154,7 +154,7 @@ def with_busy_thread(*, wait=0.1, making=6.0, busy=1.0, foreign=0.9):
 
 
 @pytest.mark.parametrize("wait", [0.1, 0.4, 0.6, 2.0])
-def test_a_busy_thread_that_makes_batches_is_reported_whatever_the_loop_waits(wait):
+def test_a_busy_thread_that_makes_batches_is_reported_for_short_and_long_waits(wait):
     finding = diagnose(with_busy_thread(wait=wait)).main
     assert (finding.rule, finding.line.number, finding.best_cure.title) == ("input_bound", 10, FEWER)
 

@@ -182,7 +182,7 @@ def test_a_prefetch_is_added_to_the_chain_as_written():
     assert text.endswith("model.fit(ds.prefetch(tf.data.AUTOTUNE), epochs=3)")
 
 
-def test_a_chain_with_a_prefetch_gets_no_second_one():
+def test_a_chain_with_a_prefetch_gets_no_second_prefetch():
     source = f"{CHAIN.rstrip()}.prefetch(1)\nfor a, b in ds:\n    f(a)"
     assert prefetch_dataset(ScriptCode(source), 2) == []
 

@@ -14,14 +14,14 @@ from forebay.doctor.rules.pauses import examine
 
 LOADER = "torch.utils.data.dataloader."
 NEXT = f"{LOADER}_MultiProcessingDataLoaderIter._next_data"
-# The line of the loop, and what it calls. `BEGIN` also starts worker processes.
+# Stacks of a line of the loop that calls a function of the loader. `BEGIN` also starts worker processes.
 WAIT = (*FRAMES[:3], StackFrame(0, 3), StackFrame(3, -1, NEXT))
 BEGIN = (*WAIT[:4], StackFrame(3, -1, f"{LOADER}DataLoader.__iter__"))
 EPOCH = 20  # steps
 
 
 def view_of(frames, *, every=EPOCH, long_ms=100, rows_at=5, **settings):
-    """Return a loop of 400 steps with a DataLoader; every n-th step waits 100 ms longer for its batch."""
+    """Return a loop of 400 steps with a DataLoader. Every n-th step waits `long_ms` ms longer for its batch."""
     loader = {"workers": 2, "persistent": False, "prefetch": 2} | settings
     built = build("DataLoader(...)", what="DataLoader", line=2, dataset_rows=16 * EPOCH, rows_at=rows_at, **loader)
     waits = batch("DataLoader", 1.0, line=3, batch_rows=16, nbytes=4096, built_at=2, workers=loader["workers"])
@@ -35,7 +35,7 @@ def finding_of(*args, **given):
     return finding
 
 
-def test_workers_that_start_again_with_each_epoch_are_kept():
+def test_for_workers_that_start_again_with_each_epoch_the_cure_keeps_them():
     finding = finding_of(BEGIN)
     assert finding.title.endswith("the loop waits for workers that start again")
     assert [cure.code for cure in finding.cures] == ["loader = DataLoader(..., persistent_workers=True)"]
@@ -66,7 +66,7 @@ def test_without_workers_the_loop_makes_the_slow_rows():
         ({"every": 4, "workers": 1}, ""),  # one worker is too slow on average
     ],
 )
-def test_more_batches_are_prefetched_only_if_they_hide_a_slow_one(given, ahead):
+def test_more_batches_are_prefetched_only_if_they_hide_a_slow_batch(given, ahead):
     codes = [cure.code for cure in finding_of(WAIT, **given).cures]
     assert len(codes) == 1 + bool(ahead)
     assert ahead in codes[0]

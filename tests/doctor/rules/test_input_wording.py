@@ -18,7 +18,10 @@ LOAD = "keras.src.utils.image_utils.load_img"
 
 
 def waiting_for_pets(function, *, wait=40, making=80, foreign=0.9, **workers):
-    """A loop of 100 ms per step on two cores. Another thread makes its batches, mostly in `function` on line 14."""
+    """Return the capture of a loop of 100 ms per step on two cores.
+
+    Another thread makes the batches. Most of its samples are in `function` on line 14.
+    """
     made = replace(prepare("row", making, line=10, thread=OTHER), api="PyDataset.__getitem__")
     facts = {"busy_cores": 0.7, "foreign_cores": foreign, "other_cores": 0.5, **SCRIPT}
     waits = batch("tf.data", wait, line=2, loader="generator", prefetch=True, nbytes=5 << 20, **workers)
@@ -26,7 +29,7 @@ def waiting_for_pets(function, *, wait=40, making=80, foreign=0.9, **workers):
     lines = list(LINES)
     lines[10] = Line("train.py", 10, "Pets.__getitem__", "def __getitem__(self, index):")
     capture = sampled(replace(capture, lines=tuple(lines)), (14, function, 60), (15, "", 20), thread=OTHER)
-    early = tuple(sample._replace(time=sample.time - 80 * MS) for sample in capture.samples)  # while it makes a batch
+    early = tuple(sample._replace(time=sample.time - 80 * MS) for sample in capture.samples)  # in the making of a batch
     return replace(capture, samples=early)
 
 

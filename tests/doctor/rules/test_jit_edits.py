@@ -12,7 +12,7 @@ START = "import jax\nimport jax.numpy as jnp\n"
 
 
 def jitted(source, *lines):
-    """Return the script with a jitted function of the statements on these lines of its first loop; "" if none fits."""
+    """Return the script with a jitted function of the statements on these lines of its loop; "" without an edit."""
     code = ScriptCode(source)
     loop = code.loops_around(code.statement_at(lines[0]))[0]
     edits = jit_statements(code, loop, set(lines))
@@ -75,7 +75,7 @@ def test_the_function_goes_before_the_outermost_loop_of_the_script():
         "w = update(w)",  # a function of Flax that changes modules
     ],
 )
-def test_what_jax_cannot_trace_is_not_jitted(statement):
+def test_a_statement_that_jax_cannot_trace_is_not_jitted(statement):
     functions = "def lookup(w):\n    return rows[int(w)]\n@nnx.jit\ndef update(w):\n    return w\n"
     assert jitted(f"{START}{functions}xs = jnp.ones(8)\nfor i in range(9):\n    {statement}\nprint(w)\n", 10) == ""
 

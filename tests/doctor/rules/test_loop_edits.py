@@ -56,7 +56,7 @@ for i in range(5):
 
 
 class Convert:
-    """Stands in for a framework."""
+    """Replaces a framework that converts arrays."""
 
     @staticmethod
     def as_tensor(array, dtype=None):
@@ -112,7 +112,7 @@ def test_a_loop_whose_batches_depend_on_its_steps_gets_no_feed(source):
     assert feed_of_loop(code, number, "torch") == []
 
 
-def test_a_feed_does_not_overwrite_the_arrays_it_is_made_of():
+def test_a_feed_does_not_overwrite_the_arrays_that_it_reads():
     source = "import numpy as np\nx = np.ones((8, 2))\nfor i in range(0, len(x), 4):\n    train(x[i : i + 4])\n"
     text = apply_cure(source, format_edits(feed_of_loop(ScriptCode(source), 4, "numpy")))
     assert "for x_batch in feed:" in text
@@ -176,7 +176,7 @@ def test_only_one_array_of_a_line_changes_its_dtype():
 
 
 @pytest.mark.parametrize(("line", "name"), [("import numpy", "numpy"), ("import numpy as onp", "onp")])
-def test_a_changed_array_has_the_script_s_name_of_numpy(line, name):
+def test_the_code_for_a_changed_array_uses_the_name_that_the_script_gives_numpy(line, name):
     text = code_after(f"{line}\nfor i in r:\n    f(x[i])", 3, change_arrays, "np.asarray({})")
     assert text == f"# before line 2:\nx = {name}.asarray(x)"
 

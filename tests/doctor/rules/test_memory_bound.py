@@ -60,7 +60,7 @@ def test_the_evidence_states_shares_and_estimates():
     assert arithmetic.endswith(" of the bfloat16 peak (estimated: 0.02 TFLOP per step, from shapes).")
 
 
-def test_unknown_numbers_are_said_to_be_unknown():
+def test_the_evidence_says_which_numbers_are_unknown():
     _, unknown_bytes, unknown_flops = evidence(step_of(("Mul_GPU_DT_FLOAT_DT_FLOAT_kernel", 47)))
     assert unknown_bytes == "The bytes of these kernels are not known."
     assert unknown_flops == "The model FLOPs utilisation is not known."

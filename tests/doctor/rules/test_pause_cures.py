@@ -30,7 +30,7 @@ def background_code(function, text):
     ],
 )
 def test_a_keras_model_is_copied_and_written_without_a_tensorflow_checkpoint(text, model):
-    """On Keras 3, each asynchronous checkpoint keeps a thread, and a second write of the same one fails."""
+    """On Keras 3, each asynchronous checkpoint keeps a thread, and a second write of the same checkpoint fails."""
     code = background_code("keras.src.models.model.Model.save", text)
     assert f"variables = {model}.variables + {model}.optimizer.variables" in code
     assert "tf.train" not in code

@@ -18,18 +18,18 @@ print(w)
 
 
 @pytest.mark.parametrize("number", [5, 6])
-def test_the_test_of_the_script_gets_a_longer_period(number):
+def test_a_condition_on_the_step_number_gets_a_longer_period(number):
     assert apply_cure(SAVING, code_after(SAVING, number, run_less_often, 20, 10)) == SAVING.replace("20", "200")
 
 
-def test_a_period_with_a_name_becomes_longer_for_this_test_only():
+def test_a_period_with_a_name_becomes_longer_for_this_condition_only():
     source = "EVERY = 20\nfor step in range(90):\n    if step % EVERY == 0:\n        save(step)\n"
     expected = source.replace("% EVERY", "% (10 * EVERY)")
     assert apply_cure(source, code_after(source, 4, run_less_often, 20, 10)) == expected
 
 
 @pytest.mark.parametrize("work", ["rate = rate / 2", "scheduler.step()"])
-def test_a_test_that_also_decides_when_the_script_trains_keeps_its_period(work):
+def test_a_condition_that_also_controls_the_training_keeps_its_period(work):
     source = f"for step in range(90):\n    if step % 20 == 0:\n        {work}\n        save(step)\n    train(rate)\n"
     text = apply_cure(source, code_after(source, 4, run_less_often, 20, 10))
     assert f"step % 20 == 0:\n        {work}\n        calls += 1\n        if calls % 10 == 0:\n" in text

@@ -30,7 +30,7 @@ def test_a_page_locked_array_keeps_the_conversions_of_its_slices(made, whole):
 
 
 @pytest.mark.parametrize("definition", ["x = np.ones(9)", "x = torch.ones(9)"])
-def test_an_array_that_a_tensor_is_made_of_is_page_locked_with_its_dtype(definition):
+def test_an_array_that_the_loop_converts_is_page_locked_with_the_dtype_of_the_tensor(definition):
     source = f"{definition}\nfor i in r:\n    b = torch.as_tensor(x[i:j], dtype=torch.float16).to(device)"
     assert "x_pinned = torch.as_tensor(x, dtype=torch.float16).pin_memory()" in code_after(source, 3, pin_array)
 

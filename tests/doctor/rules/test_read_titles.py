@@ -1,4 +1,4 @@
-"""The title of a cure that reads values in a few steps only says what its code does."""
+"""The title of a cure that reads values less often says what its code does."""
 
 import pytest
 from tests.doctor.captures import JAX, download, loop, run, script

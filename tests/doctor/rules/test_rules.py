@@ -296,7 +296,7 @@ def test_evidence_uses_paths_relative_to_the_script():
     assert finding.evidence[0].endswith("and train.py:10.")
 
 
-def test_a_dataset_that_makes_batches_is_not_said_to_make_rows():
+def test_the_finding_about_a_dataset_that_makes_batches_does_not_mention_rows():
     made = replace(prepare("row", 4, line=10), api="PyDataset.__getitem__")
     (finding,) = findings(
         loop(batch("Model.fit", 5, loader="generator").containing(made), frameworks=TENSORFLOW, machine={"cores": 8}),
@@ -304,7 +304,7 @@ def test_a_dataset_that_makes_batches_is_not_said_to_make_rows():
     )
     assert finding.title.endswith("of the time: Python makes batches one by one")
     codes = " ".join(cure.code for cure in finding.cures)
-    assert "workers=1, use_multiprocessing=True" in codes  # one keeps up with the rest of the step
+    assert "workers=1, use_multiprocessing=True" in codes  # one worker keeps up with the rest of the step
     assert "fb.from_batches" in codes
     assert "fb.from_source" not in codes
 
@@ -334,7 +334,7 @@ def test_a_pipeline_that_is_built_once_is_also_compiled_once():
     assert findings(capture, "retracing") == []
 
 
-def test_batches_are_mapped_whole_instead_of_prefetched_if_no_core_is_free():
+def test_if_no_core_is_free_the_best_cure_maps_whole_batches():
     _, capture, _ = FAULTS["a map of rows on busy cores"]
     (finding,) = findings(capture, "loader")
     best, *others = finding.cures

@@ -1,4 +1,4 @@
-"""Edits that save in a background thread write the same files as the script, and no two at once."""
+"""Edits that save in a background thread write the same files as the script, one file at a time."""
 
 import time
 
@@ -30,7 +30,7 @@ SCRIPTS = {
 
 
 class Torch:
-    """Stands for the module. It writes slowly, into a dict, and refuses two writers at once."""
+    """Replaces the module. `save` writes slowly into a dict and refuses two writers at once."""
 
     def __init__(self):
         self.files, self.is_writing = {}, False
@@ -77,7 +77,7 @@ def test_the_names_of_the_script_keep_their_meaning(line, call):
     assert ("import copy as copy_module" in code_for(source)) == ("copy_module" in call)
 
 
-def test_a_folder_that_is_deleted_after_the_loop_is_no_obstacle():
+def test_files_in_a_folder_that_is_deleted_after_the_loop_are_saved_in_a_thread():
     source = "with tempfile.TemporaryDirectory() as d:\n    for x in data:\n        torch.save(w, d + '/a')"
     assert "Thread(target=torch.save" in code_for(source)
 

@@ -1,4 +1,4 @@
-"""Captures for the rules about batches: waiting for them, loading them, making them in the loop, their size."""
+"""Captures for the rules about batches: input waits, loaders, batches that the loop makes, and batch sizes."""
 
 from tests.doctor.captures import (
     OTHER,

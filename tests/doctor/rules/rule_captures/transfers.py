@@ -1,4 +1,4 @@
-"""Captures for the rules about uploads, reads, moves between devices and waits for them."""
+"""Captures for the rules about uploads, reads, moves between devices, and waits for the device."""
 
 from tests.doctor.captures import (
     OTHER,
