@@ -39,6 +39,33 @@ def with_compiled_calls(capture):
     return replace(capture, events=(*capture.events, *calls))
 
 
+def of_keras(capture, backend, **settings):
+    """Return the capture of a `fit` of Keras with this backend, and with settings of `model.compile`."""
+    built = LedgerEvent(EventKind.BUILD, "Model.compile", 1, 1, -2, -1, 0, {"what": "Model"} | settings)
+    fits = [event._replace(api="Model.fit") if event.kind == EventKind.STEP else event for event in capture.events]
+    frameworks = {"tensorflow": {"gpus": 1}} | capture.facts["frameworks"]
+    facts = capture.facts | {"keras_backend": backend, "frameworks": frameworks}
+    window = replace(capture.window, anchor=("step", "Model.fit", capture.window.anchor[2]))
+    return replace(capture, events=(built, *fits), facts=facts, window=window)
+
+
+@pytest.mark.parametrize(
+    ("settings", "codes"),
+    [({"jit_compile": False}, ["model.compile(..., jit_compile=True)"]), ({"jit_compile": True}, [])],
+)
+def test_keras_on_pytorch_gets_no_cure_that_it_refuses(settings, codes):
+    """Keras refuses `steps_per_execution` on PyTorch, and `fit` has no place for a CUDA graph."""
+    capture = of_keras(run_with_kernels(tiny(80)), "torch", **settings)
+    assert [cure.code for cure in cures(launch_bound, capture)] == codes
+    assert [finding.rule for finding in diagnose(capture).findings].count("launch_bound") == len(codes)
+
+
+def test_the_cure_is_for_the_framework_that_computes():
+    capture = run_with_kernels(tiny(80))
+    both = replace(capture, facts=capture.facts | {"frameworks": {"jax": {"gpus": 1}} | TORCH_GPU})
+    assert [cure.code for cure in cures(launch_bound, both)] == [cure.code for cure in cures(launch_bound, capture)]
+
+
 def with_tf32(capture, is_on):
     return replace(capture, facts=capture.facts | {"frameworks": {"torch": TORCH_GPU["torch"] | {"tf32": is_on}}})
 

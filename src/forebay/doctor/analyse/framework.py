@@ -20,6 +20,7 @@ __all__ = [
     "is_framework_function",
     "is_module_traversal",
     "pieces_per_call",
+    "step_framework",
 ]
 
 MIN_PIECES = 2  # arrays per call; a call with fewer joins nothing
@@ -37,14 +38,26 @@ _NNX_TRAVERSALS = ("flax.nnx.transforms.compilation.", "flax.nnx.graph", "flax.n
 # operations of PyTorch and TensorFlow.
 _COMPUTING_KINDS = (EventKind.STEP, EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS, EventKind.UPLOAD)
 
+# Kinds of events that show which framework computes the steps, the most reliable kinds first.
+_STEP_KINDS = (
+    (EventKind.STEP,),
+    (EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS),
+    (EventKind.UPLOAD, EventKind.DOWNLOAD),
+)
+# API name of a step of an optimizer -> framework. `framework_of` does not know these names: the script writes the loop.
+_OPTIMIZERS = {"Optimizer.apply": "keras", "Optimizer.apply_gradients": "tensorflow"}
+
 # API name up to the first dot, parenthesis or space -> framework.
 _FRAMEWORK_PREFIXES = {
     "tf": "tensorflow",
     "tensorflow": "tensorflow",
+    "Session": "tensorflow",
     "torch": "torch",
     "Tensor": "torch",
     "DataLoader": "torch",
     "optimizer": "torch",
+    "compiled": "torch",
+    "CUDAGraph": "torch",
     "jax": "jax",
     "jnp": "jax",
     "Array": "jax",
@@ -95,9 +108,29 @@ def array_framework(view: CaptureView, api: str) -> str:
     them, return the first loaded framework.
     """
     framework = framework_of(view, api)
-    if framework != "keras":
-        return framework
+    return _keras_backend(view) if framework == "keras" else framework
+
+
+def _keras_backend(view: CaptureView) -> str:
     return str(view.capture.facts.get("keras_backend") or next(iter(view.frameworks), "tensorflow"))
+
+
+def step_framework(view: CaptureView) -> str:
+    """Return the framework that computes the steps; for Keras, its backend.
+
+    The calls that end the steps name the framework, if the calls are EventKind.STEP. Otherwise, return the framework
+    that the loop calls for the longest time. Frameworks that only convert data count if no other framework computes.
+    """
+    for kinds in _STEP_KINDS:
+        seconds: dict[str, float] = {}
+        for site in (site for site in view.sites_of(*kinds) if site.in_loop):
+            framework = _OPTIMIZERS.get(site.api) or framework_of(view, site.api)
+            framework = _keras_backend(view) if framework == "keras" else framework
+            if framework in view.frameworks:
+                seconds[framework] = seconds.get(framework, 0.0) + site.seconds
+        if seconds:
+            return max(seconds, key=lambda framework: seconds[framework])
+    return next(iter(view.frameworks), "torch")
 
 
 def is_device(name: object) -> bool:

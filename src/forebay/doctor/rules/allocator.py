@@ -15,9 +15,8 @@ from forebay.doctor.analyse.allocations import (
     find_fragmentation,
 )
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.framework import array_framework
+from forebay.doctor.analyse.framework import step_framework
 from forebay.doctor.analyse.host_lines import HostLine, host_lines
-from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
 from forebay.doctor.predict.kernel_changes import remove_cuda_calls
 from forebay.doctor.rules.avoidable_calls import EMPTY_CACHE
@@ -143,7 +142,7 @@ def _find_emptying_line(view: CaptureView) -> HostLine | None:
 def _cures(view: CaptureView, seconds: float, emptying_line: HostLine | None) -> Iterator[Cure]:
     """Yield one cure: remove the cause, add a setting, or use batches of equal shape."""
     settings: Mapping[str, str] = view.capture.facts.get("settings") or {}
-    framework = _framework(view)
+    framework = step_framework(view)
     setting = next((each for each in _SETTINGS if _applies(each, settings, framework)), None)
     if setting is not None:
         code = f"unset {setting.name}   # {setting.effect}"
@@ -164,11 +163,6 @@ def _cure(title: str, code: str, seconds: float, removes_all: bool) -> Cure:
     shares = (1.0,) if removes_all else (1.0, MIN_SAVED_SHARE)
     basis = "The cure removes the calls that allocate and free memory" + ("" if removes_all else ", or half of them")
     return Cure(title, code, basis=basis, changes=tuple(remove_cuda_calls(seconds * share) for share in shares))
-
-
-def _framework(view: CaptureView) -> str:
-    api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.STEP, EventKind.UPLOAD)), "")
-    return array_framework(view, api)
 
 
 def _applies(setting: _Setting, settings: Mapping[str, str], framework: str) -> bool:

@@ -11,9 +11,8 @@ import numpy as np
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import count_threads, seconds_per_step
 from forebay.doctor.analyse.device_view import DeviceView
-from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.framework import step_framework
 from forebay.doctor.model.device_records import RecordKind
-from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, compute_on_cpu
 from forebay.doctor.rules.finding import Cure, Finding
@@ -60,8 +59,7 @@ def _numbers_per_step(device_view: DeviceView) -> float:
 
 def _finding(view: CaptureView, device_view: DeviceView) -> Finding:
     count, numbers = device_view.kernels_per_step, _numbers_per_step(device_view) / device_view.kernels_per_step
-    api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.STEP)), "")
-    code = _CODE.get(framework_of(view, api), _CODE["torch"])
+    code = _CODE.get(step_framework(view), _CODE["torch"])
     basis = (
         f"a CPU core computes {count:.0f} operations of {numbers:,.0f} numbers, without copies and waits; "
         "the framework still prepares each call, and input and other work of the script remain"

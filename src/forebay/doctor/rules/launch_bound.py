@@ -12,6 +12,7 @@ import numpy as np
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_view import DeviceView
+from forebay.doctor.analyse.framework import framework_of, step_framework
 from forebay.doctor.analyse.idle_time import LAUNCHING
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
@@ -48,7 +49,9 @@ def examine(view: RuleView) -> Iterator[Finding]:
         or _median_kernel_seconds(device_view) > MAX_KERNEL_SECONDS
     ):
         return
-    yield _finding(view, device_view, launching)
+    finding = _finding(view, device_view, launching)
+    if finding.cures:
+        yield finding
 
 
 def _median_kernel_seconds(device_view: DeviceView) -> float:
@@ -57,7 +60,7 @@ def _median_kernel_seconds(device_view: DeviceView) -> float:
 
 
 def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Finding:
-    framework = next(iter(view.frameworks), "torch")
+    framework = step_framework(view)
     return Finding(
         rule="launch_bound",
         title=f"{device_view.kernels_per_step:.0f} operations per step are "
@@ -78,18 +81,21 @@ def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure
     """Yield the cures.
 
     PyTorch's compiler leaves the launches of the optimizer and of the compiled code. If a loop of PyTorch already calls
-    a compiled function, the rule does not offer the compiler.
+    a compiled function, or Keras already compiles its step with PyTorch, the rule does not offer the compiler.
     """
     basis = "the cure removes separate launches and the Python code between them"
     changes = compile_step(view, framework, CallingTime(launching, launching))
+    if framework == "torch" and _is_of_keras(view):
+        if keras_setting(view, "jit_compile") is not True:
+            yield Cure("compile the model", _keras_jit(view), _COMPILED_BASIS, compile_model(view))
+        return
     if framework != "torch":
         yield Cure("launch the step as one graph", _code(view, framework), basis, changes)
         return
     yield Cure("launch the step as one graph", _CUDA_GRAPH_CODE, basis, changes)
     # The compiler runs sparse operations one by one.
     if not _is_sparse(view) and _run_line(view) is None:
-        compiled = "the compiler fuses operations; launches of the optimizer and calls of the model remain"
-        yield Cure("compile the model", _code(view, framework), compiled, compile_model(view))
+        yield Cure("compile the model", _code(view, framework), _COMPILED_BASIS, compile_model(view))
 
 
 def _is_sparse(view: CaptureView) -> bool:
@@ -99,7 +105,7 @@ def _is_sparse(view: CaptureView) -> bool:
 
 def _code(view: CaptureView, framework: str) -> str:
     """Return code that launches the step as one graph: an edit, else an example."""
-    if any(event.api == "Model.compile" for event in view.events_of(EventKind.BUILD)):
+    if _is_of_keras(view):
         return _keras_code(view)
     if framework == "tensorflow":
         fitted = fit_line(view, _run_line(view) or _step_line(view), compile_with_xla)
@@ -108,14 +114,25 @@ def _code(view: CaptureView, framework: str) -> str:
     return fitted or _CODE.get(framework, _CODE["torch"])
 
 
+def _is_of_keras(view: CaptureView) -> bool:
+    """Whether Keras makes the steps, not a loop of the script with an optimizer."""
+    steps = [framework_of(view, site.api) for site in view.sites_of(EventKind.STEP) if site.in_loop]
+    has_model = any(event.api == "Model.compile" for event in view.events_of(EventKind.BUILD))
+    return "keras" in steps or (has_model and not steps)
+
+
 def _keras_code(view: CaptureView) -> str:
     """Return `model.compile` with XLA or, if Keras already uses XLA, with more steps per call.
 
     By default, Keras compiles with XLA if the model allows it.
     """
     if keras_setting(view, "jit_compile") is False:
-        return fit_keras_compile(view, jit_compile="True") or "model.compile(..., jit_compile=True)"
+        return _keras_jit(view)
     return fit_more_steps(view)
+
+
+def _keras_jit(view: CaptureView) -> str:
+    return fit_keras_compile(view, jit_compile="True") or "model.compile(..., jit_compile=True)"
 
 
 def _run_line(view: CaptureView) -> Line | None:
@@ -131,6 +148,7 @@ def _step_line(view: CaptureView) -> Line | None:
     return view.line(view.steps.anchor[2]) if view.steps else None
 
 
+_COMPILED_BASIS = "the compiler fuses operations; launches of the optimizer and calls of the model remain"
 _SPARSE_KERNEL = re.compile("csr|coo|spmm|sparse", re.IGNORECASE)
 _CUDA_GRAPH_CODE = """# shapes and addresses stay the same; the optimizer needs capturable=True
 graph = torch.cuda.CUDAGraph()

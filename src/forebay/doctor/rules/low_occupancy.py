@@ -15,9 +15,8 @@ from forebay.doctor.analyse.device_time import (
     seconds_per_step,
 )
 from forebay.doctor.analyse.device_view import DeviceView
-from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.framework import step_framework
 from forebay.doctor.model.device_records import RecordKind
-from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent, format_seconds, truncate
 from forebay.doctor.predict.cure_changes import shrink_kernels
 from forebay.doctor.predict.timeline import DeviceOperation
@@ -61,8 +60,7 @@ def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, c
     """Build the finding; `few_blocks_mask` is the mask of the long kernels with few blocks."""
     blocks = count_blocks(device_view.operations[few_blocks_mask])
     share = format_percent(cost / view.step_seconds)
-    api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
-    code = _CODE.get(framework_of(view, api), _CODE["torch"])
+    code = _CODE.get(step_framework(view), _CODE["torch"])
     # At best, MAX_BLOCKS times as many blocks share the work of a kernel. At worst, the kernel takes as long as now.
     changes = shrink_kernels(_has_few_blocks, least_share=1 / MAX_BLOCKS, most_share=1.0)
     return Finding(

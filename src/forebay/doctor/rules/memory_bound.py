@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import main_line
 from forebay.doctor.analyse.device_view import DeviceView
-from forebay.doctor.analyse.framework import array_framework, feed_framework
+from forebay.doctor.analyse.framework import feed_framework, step_framework
 from forebay.doctor.analyse.kernel_kinds import (
     FUSABLE,
     MEMORY_BOUND,
@@ -129,8 +129,7 @@ def _has_setting(view: CaptureView, setting: str) -> bool:
 
 
 def _framework(view: CaptureView) -> str:
-    api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.STEP, EventKind.UPLOAD)), "")
-    return "keras" if feed_framework(view, api) == "keras" else array_framework(view, api)
+    return "keras" if feed_framework(view, "") == "keras" else step_framework(view)
 
 
 def _is_compiled(view: CaptureView, framework: str, work: MemoryWork) -> bool:

@@ -18,9 +18,8 @@ from forebay.doctor.analyse.device_time import (
     seconds_per_step,
 )
 from forebay.doctor.analyse.device_view import DeviceView
-from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.framework import step_framework
 from forebay.doctor.analyse.kernel_kinds import is_wide_float
-from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds, truncate
 from forebay.doctor.predict.cure_changes import shrink_kernels
 from forebay.doctor.rules.finding import Cure, Finding
@@ -77,7 +76,6 @@ def _without_settings_in_place(view: CaptureView, device_view: DeviceView, slow:
 
 
 def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, products: Any, cost: float) -> Finding:
-    api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     kernel_seconds = cost * device_view.steps_done / max(1, int(products.sum()))
     least_saved_share = slow.least_saved_share if kernel_seconds >= LONG_KERNEL_SECONDS else 0.0
     changes = shrink_kernels(
@@ -93,7 +91,7 @@ def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, pro
         "tensor cores",
         line=main_line(view, device_view, products),
         seconds=cost,
-        cures=(Cure(slow.cure, slow.code.get(framework_of(view, api), slow.code["torch"]), basis, changes),),
+        cures=(Cure(slow.cure, slow.code.get(step_framework(view), slow.code["torch"]), basis, changes),),
         evidence=(
             f"Most of this time is {truncate(main_kernel(device_view, products), 70)}.",
             f"{products.sum() / device_view.steps_done:.0f} of {device_view.kernels_per_step:.0f} "
