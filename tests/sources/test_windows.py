@@ -153,10 +153,14 @@ def test_a_stream_has_no_windows():
         fb.from_generator(lambda: iter(range(10))).window(2)
 
 
+class PrefetchingSource(ArraySource):
+    can_prefetch = True
+
+
 class TestWindowSource(SourceTests):
     def make_source(self, tmp_path):
         rows = np.arange(40).reshape(20, 2)
-        return WindowSource(ArraySource(rows), slice(0, 20), 4, 3), np.stack(slices_of(rows, 4, 3))
+        return WindowSource(PrefetchingSource(rows), slice(0, 20), 4, 3), np.stack(slices_of(rows, 4, 3))
 
 
 def test_rows_without_bytes_have_windows_in_every_source():

@@ -4,14 +4,14 @@ Windows of arrays in memory and of mapped files share the memory of the series (
 sources, `WindowSource` reads the rows of each window.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from forebay.core.rows import Rows, row_array
-from forebay.core.source import AbstractSource
+from forebay.core.source import AbstractSource, Closeable
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import PipelineError
 from forebay.sources.wrapping import WrappingSource
@@ -79,12 +79,20 @@ class WindowSource(WrappingSource):
         self.specs = tuple(ArraySpec((length, *spec.shape), spec.dtype) for spec in inner.specs)
         self.structure = inner.structure
         self.scratch_row_nbytes = inner.scratch_row_nbytes * length
+        self.can_prefetch = inner.can_prefetch
 
     def __len__(self) -> int:
         return self._length
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        numbers = row_array(rows)
-        inner_rows = (numbers[:, None] * self._stride + self._steps).reshape(-1)
+        inner_rows = self._rows_of_windows(rows)
         leaves = zip(out, self._inner.specs, strict=True)
         self._inner.gather(inner_rows, [leaf.reshape(len(inner_rows), *spec.shape) for leaf, spec in leaves])
+
+    def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
+        """Let the inner source prefetch the rows that `gather` reads from it."""
+        return self._inner.prefetch(map(self._rows_of_windows, upcoming))
+
+    def _rows_of_windows(self, rows: Rows) -> Array:
+        """Return the row numbers of all rows of these windows in the inner source."""
+        return np.asarray((row_array(rows)[:, None] * self._stride + self._steps).reshape(-1))

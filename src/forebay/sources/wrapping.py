@@ -11,7 +11,7 @@ __all__ = ["WrappingSource"]
 
 
 class WrappingSource(AbstractSource):
-    """Copies the attributes of its inner source, except for specs, structure and length.
+    """Copies the attributes of its inner source, except for those that describe the rows.
 
     `inner_rows` is the number of rows of the inner source that each further row of this source needs on average. For
     windows, it is the stride.
@@ -22,6 +22,7 @@ class WrappingSource(AbstractSource):
         self.immutable, self.version, self.needs_cluster = inner.immutable, inner.version, inner.needs_cluster
         self.read_decision, self.decompressed_nbytes = inner.read_decision, inner.decompressed_nbytes
         self.decodes_rows, self.row_by_row, self.class_names = inner.decodes_rows, inner.row_by_row, inner.class_names
+        self.cached_transforms = inner.cached_transforms
         self.scratch_row_nbytes = math.ceil(inner.scratch_row_nbytes * inner_rows)
         self.max_scratch_nbytes = inner.max_scratch_nbytes
         blocks = inner.shuffle_blocks

@@ -44,6 +44,17 @@ def test_stored_objects_find_their_prefetched_rows(server, found, combination):
     assert all(found)
 
 
+@pytest.mark.usefixtures("patient")
+def test_windows_of_a_stored_object_find_their_prefetched_rows(server, found):
+    windows = fb.from_files(server.url + "/a.npy").window(5, stride=3).shuffle(seed=1)
+    expected = fb.from_arrays(ROWS).window(5, stride=3).shuffle(seed=1)
+    with windows.batch(64).feed("numpy") as feed, expected.batch(64).feed("numpy") as model:
+        assert all(np.array_equal(batch, rows) for batch, rows in zip(feed, model, strict=True))
+        found_in_epoch = [*found]  # closing the feed ends the prefetch of the next epoch
+    assert found_in_epoch
+    assert all(found_in_epoch)
+
+
 @pytest.mark.parametrize("combination", COMBINATIONS)
 def test_compressed_files_are_decompressed_for_combined_rows(tmp_path, combination):
     for name in "ab":
