@@ -9,6 +9,8 @@ from tests.support.paths import ROOT
 from tests.support.run_python import check_python
 from tests.test_surface import PAGES_WITHOUT_A_FRAMEWORK
 
+from forebay import from_arrays
+
 DOCS = ROOT / "docs"
 # The examples of each page run as one script. The page of CuPy is not listed, because all its examples need a GPU.
 PAGES = ["devices", "get-started/jax", "get-started/keras", "get-started/pytorch", "monitoring", "ranks"]
@@ -96,3 +98,9 @@ def test_the_page_of_the_doctor_shows_a_part_of_what_the_doctor_prints():
     recording = ROOT / "tests" / "doctor" / "recorded" / "tensorflow" / "read_back_replay.gz"
     printed = check_python("-m", "forebay", "doctor", str(recording), **SETTINGS).splitlines()
     assert [line for line in shown.splitlines() if line.rstrip() not in printed] == ["  ..."]
+
+
+def test_the_api_page_of_the_pipeline_shows_every_public_method():
+    (members,) = re.findall(r"^      members: \[(.*)\]", (DOCS / "api" / "pipeline.md").read_text(), re.MULTILINE)
+    public = {name for name in dir(from_arrays([1, 2])) if not name.startswith("_")}
+    assert set(members.split(", ")) == public
