@@ -109,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist, there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, run all test files of `on_ray` in one test worker, because they share a cluster."""
+    """With `--dist loadfile`, run all tests of `on_ray` in one test worker: they share a cluster."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduler(LoadFileScheduling):

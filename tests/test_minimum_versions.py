@@ -28,7 +28,7 @@ def numbers(version):
 
 
 def is_release_of(release, minimum):
-    """Return whether a release has the numbers of a minimum: 3.12.1 has those of 3.12, and 3.13 has not."""
+    """Return whether a release is in the series of a minimum: 3.12.1 for 3.12, 16.0.2 for 16."""
     padded = [*numbers(minimum), 0, 0]
     return numbers(release)[: len(numbers(minimum))] == numbers(minimum) and numbers(release)[:2] == padded[:2]
 

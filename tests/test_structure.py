@@ -1,4 +1,4 @@
-"""The shape of the package: few top-level entries, no import cycle, small files, unique class names."""
+"""The shape of the package: few entries, no cycles, small files, unique names."""
 
 import re
 from collections import defaultdict
@@ -86,7 +86,7 @@ def test_no_modules_import_each_other(imports):
 
 
 def test_no_sibling_packages_import_each_other(imports):
-    """An import of a module counts as an import of each package that contains the module."""
+    """An import of a module counts as an import of each package around it."""
     siblings = defaultdict(lambda: defaultdict(set))  # package -> its member -> the members that this member imports
     for importer in imports.modules:
         for imported in imports.find_modules_directly_imported_by(importer):
@@ -110,7 +110,7 @@ def imports():
 
 
 def _siblings_of(importer, imported):
-    """Return the innermost common package of two modules, and its members that contain each of them."""
+    """Return the innermost common package of two modules, and its members with these modules."""
     names = [importer.split("."), imported.split(".")]
     depth = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*names, strict=False)))
     return [".".join(names[0][:depth]), *(name[depth] for name in names if len(name) > depth)]

@@ -261,7 +261,7 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_file_that_a_document_names_exists(document):
-    """A path may start at the root of the repository, at the package, or beside the document."""
+    """A path starts at the repository, at the package, or beside the document."""
     text = document.read_text()
     named = {
         *re.findall(r"`([\w./-]+\.(?:py|c|cu|json|md|toml))`", text),
