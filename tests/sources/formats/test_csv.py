@@ -103,6 +103,30 @@ def test_a_first_line_with_a_number_in_it_is_data(tmp_path):
     assert len(open_csv(write(tmp_path, "1,x\n2,3\n"))) == 2
 
 
+def test_a_first_line_of_complex_numbers_is_data(tmp_path):
+    source = open_csv(write(tmp_path, "(1+2j),3j\n5,6\n"), spec=ArraySpec((2,), "complex128"))
+    assert_rows(source, slice(0, 2), [np.array([[1 + 2j, 3j], [5, 6]])])
+
+
+def test_a_first_line_without_values_is_data(tmp_path):
+    source = open_csv(write(tmp_path, ",\n1,2\n"))
+    with pytest.raises(SourceError, match="line 1, ',': could not convert string ''"):
+        source.gather(slice(0, 2), [np.empty((2, 2))])
+
+
+@pytest.mark.parametrize("names", ["1_1,1_2", "i,j", "infinite,nano"])
+def test_names_that_only_resemble_numbers_are_a_header(tmp_path, names):
+    assert len(open_csv(write(tmp_path, f"{names}\n1,2\n"))) == 1
+
+
+def test_a_first_line_that_may_be_a_row_of_texts_is_refused(tmp_path):
+    path = write(tmp_path, "one,two\nten,six\n")
+    with pytest.raises(SourceError, match=r"x\.csv begins with 'one,two', which may be a header"):
+        open_csv(path, spec={"x": "U3", "y": "U3"})
+    assert len(open_csv(path, spec={"x": "U3", "y": "U3"}, header="present")) == 1
+    assert len(open_csv(path, spec={"two": "U3"})) == 1
+
+
 def test_a_header_of_numbers_can_be_declared(tmp_path):
     source = open_csv(write(tmp_path, "2023,2024\n1,2\n"), header="present")
     assert_rows(source, slice(0, 1), [np.array([[1.0, 2.0]])])

@@ -1,10 +1,10 @@
 """`.csv` and `.txt` files as a source: tables of numbers, with or without a header."""
 
 import csv
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from forebay.core.spec import Tree
+from forebay.core.spec import ArraySpec, Structure, Tree, as_specs
 from forebay.errors import SourceError
 from forebay.sources.files.held_budget import DEFAULT_HELD_NBYTES
 from forebay.sources.files.mapped import MappedFile, PathName
@@ -36,7 +36,8 @@ def open_csv(
     leaf gets a column by name, further columns are skipped.
 
     Lines at the top that begin with `#` are skipped. The last of them may name the columns. With `header="auto"`, the
-    next line is a header if it contains no number. Quoted fields in rows raise an error.
+    next line is a header if it has text and no number. If all leaves hold text, the header must name one of them.
+    Quoted fields in rows raise an error.
 
     If the parsed rows take at most 256 MiB and at most `max_held_nbytes`, they stay in memory.
     """
@@ -68,40 +69,86 @@ def _open_table(
     line_index = scan_lines(file)
     if line_index.count == 0:
         raise SourceError(f"{path} is empty. Write a header or at least one row.")
-    first_line, names, column_count = _read_header(file, line_index, delimiter, header)
+    specs, structure = as_specs(spec) if spec is not None else ((), Structure(None))
+    first_lines = _FirstLines(file, delimiter, tuple(specs), structure.paths)
+    first_line, names, column_count = _read_header(first_lines, line_index, header)
     selected_columns, specs, structure = assign_columns(file.path, names, column_count, spec)
     columns = CsvColumns(file.path, first_line, delimiter, column_count, selected_columns, specs, structure)
     return TableSource(file, line_index, columns, max_held_nbytes)
 
 
-def _read_header(
-    file: MappedFile, line_index: LineIndex, delimiter: str | None, header: Header
-) -> tuple[int, list[str], int]:
+def _read_header(first_lines: "_FirstLines", line_index: LineIndex, header: Header) -> tuple[int, list[str], int]:
     """Return the number of the first data line, the column names and the column count.
 
     The list of names is empty if neither a header nor a comment names the columns.
     """
+    file, split = first_lines.file, first_lines.split
     lines, first_line = _read_first_lines(file, line_index)
     if first_line > _MAX_COMMENT_LINES:
         raise SourceError(
             f"the first {first_line} lines of {file.path} begin with '#', so it has no table. Check the file."
         )
     # numpy.savetxt(header=...) may write the names in the last comment line.
-    names = _split_line(file, lines[first_line - 1].lstrip("# "), delimiter) if first_line else []
-    has_header = header == "present" or (
-        header == "auto" and not _has_number(lines[first_line : first_line + 1], delimiter)
-    )
-    if has_header and first_line < len(lines):
-        names, first_line = _split_line(file, lines[first_line], delimiter), first_line + 1
+    names = split(lines[first_line - 1].lstrip("# ")) if first_line else []
     if first_line == len(lines):
         return first_line, names, len(names)
-    column_count = len(_split_line(file, lines[first_line], delimiter))
+    has_header = header == "present" or (header == "auto" and first_lines.is_header(lines[first_line]))
+    if has_header:
+        names, first_line = split(lines[first_line]), first_line + 1
+    if first_line == len(lines):
+        return first_line, names, len(names)
+    column_count = len(split(lines[first_line]))
     if has_header and len(names) != column_count:
         raise SourceError(
             f"the header of {file.path} names {len(names)} columns, but line {first_line + 1} has {column_count}. "
-            f"Correct one of them, or check the delimiter ({delimiter or 'white space'!r})."
+            f"Correct one of them, or check the delimiter ({first_lines.delimiter or 'white space'!r})."
         )
     return first_line, names if len(names) == column_count else [], column_count
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstLines:
+    """Splits the first lines of a table, and finds its header."""
+
+    file: MappedFile
+    delimiter: str | None  # None for white space
+    leaves: tuple[ArraySpec, ...]  # of spec=
+    leaf_names: tuple[str, ...]
+
+    def split(self, line: str) -> list[str]:
+        if self.delimiter is None:
+            return line.split()
+        try:
+            return [name.strip() for name in next(csv.reader([line], delimiter=self.delimiter), [])]
+        except csv.Error as error:
+            raise SourceError(
+                f"{self.file.path} cannot be split into columns at {line[:60]!r}: {error}. Correct that line."
+            ) from error
+
+    def is_header(self, line: str) -> bool:
+        """Return whether a line is a header: it has text and no number.
+
+        Raise SourceError if the line may also be a row, because all leaves hold text.
+        """
+        fields = line.split(self.delimiter)
+        if any(map(self._is_number, fields)) or not "".join(fields).strip():
+            return False
+        holds_text = bool(self.leaves) and all(leaf.dtype.kind in "SU" for leaf in self.leaves)
+        if holds_text and not set(self.split(line)) & set(self.leaf_names):
+            raise SourceError(
+                f"{self.file.path} begins with {line[:60]!r}, which may be a header or a row, because all leaves hold "
+                "text. Pass header='present' or header='absent'."
+            )
+        return True
+
+    def _is_number(self, field: str) -> bool:
+        """Return whether `numpy.loadtxt` reads the field as a number."""
+        holds_complex = any(leaf.dtype.kind == "c" for leaf in self.leaves)
+        try:
+            complex(field) if holds_complex else float(field)
+        except ValueError:
+            return False
+        return "_" not in field  # only Python accepts underscores, as in 1_000
 
 
 def _read_first_lines(file: MappedFile, line_index: LineIndex) -> tuple[list[str], int]:
@@ -117,26 +164,3 @@ def _read_first_lines(file: MappedFile, line_index: LineIndex) -> tuple[list[str
         comments = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
         if len(lines) >= min(comments + 2, count):
             return lines, comments
-
-
-def _split_line(file: MappedFile, line: str, delimiter: str | None) -> list[str]:
-    if delimiter is None:
-        return line.split()
-    try:
-        return [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
-    except csv.Error as error:
-        raise SourceError(
-            f"{file.path} cannot be split into columns at {line[:60]!r}: {error}. Correct that line."
-        ) from error
-
-
-def _has_number(lines: Sequence[str], delimiter: str | None) -> bool:
-    return any(_is_number(field) for line in lines for field in line.split(delimiter))
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
