@@ -53,7 +53,7 @@ def of_keras(capture, backend, **settings):
     ("settings", "codes"),
     [({"jit_compile": False}, ["model.compile(..., jit_compile=True)"]), ({"jit_compile": True}, [])],
 )
-def test_keras_on_pytorch_gets_no_cure_that_it_refuses(settings, codes):
+def test_keras_on_pytorch_gets_no_cure_that_keras_refuses(settings, codes):
     """Keras refuses `steps_per_execution` on PyTorch, and `fit` has no place for a CUDA graph."""
     capture = of_keras(run_with_kernels(tiny(80)), "torch", **settings)
     assert [cure.code for cure in cures(launch_bound, capture)] == codes
@@ -106,7 +106,7 @@ def test_products_get_the_precision_that_is_not_in_use(kernels, has_tf32, title)
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-def test_a_loader_that_page_locks_is_not_told_to_do_so(pinned):
+def test_a_loader_that_page_locks_gets_no_cure_that_page_locks(pinned):
     copied = upload("Tensor.to", 4, line=12, nbytes=32 * MiB, device="cuda:0", pinned=False, non_blocking=True)
     capture = loop(batch(ms=0.1, line=9, workers=4, pinned=pinned), copied, frameworks=TORCH_GPU)
     assert ("let the loader page-lock its batches" in titles(loader, capture)) is not pinned
