@@ -73,7 +73,7 @@ def from_images(
         max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped, by default 0.001.
             Fewer than 1,000 received rows count as 1,000.
         seed: With `resize=fb.random_resized_crop(...)`, another seed gives other boxes. The default is 0. The box of
-            an image depends only on the seed, the epoch and the image.
+            an image depends only on the seed, the epoch, the row number of the image and the number of all images.
 
     Examples:
         >>> import tempfile
