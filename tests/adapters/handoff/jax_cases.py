@@ -1,4 +1,4 @@
-"""JAX imports roots of device memory through its private DLPack function, here with a fake GPU.
+"""Imports of device memory by JAX's private DLPack function, with a fake GPU.
 
 `tests/test_framework_cases.py` runs this file in a process of its framework, because frameworks conflict in one
 process.

@@ -1,4 +1,4 @@
-"""Run one process of JAX: feed global arrays over the devices of all processes, and record their rows."""
+"""Run one process of JAX, and record the rows of its global arrays."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Global arrays of JAX, whose rows are divided among the two CPU devices of this process.
+"""Global arrays of JAX on the two CPU devices of this process.
 
 `tests/test_framework_cases.py` runs this file in the process of JAX, which has two devices.
 """
@@ -284,7 +284,7 @@ def test_arrays_of_one_gpu_become_global_without_a_copy(monkeypatch):
 
 
 def test_the_gpu_of_a_process_gets_its_part_of_the_columns(monkeypatch):
-    """The second device acts as a device of another process, so JAX cannot make the array. Check only its parts."""
+    """The second device acts as a device of another process. JAX cannot make the array, so check its parts."""
     monkeypatch.setattr("forebay.adapters.handoff.jax._find_device", lambda index: DEVICES[0])
     batches = ShardedBatches(NamedSharding(COLUMNS, PartitionSpec("data", "model")))
     part = GlobalShape((4, 16), DEVICES[:1], [(slice(0, 4), slice(8, 16))])

@@ -62,7 +62,7 @@ def test_pixels_are_those_of_the_host(augmentation, images, seed):
         np.testing.assert_array_equal(found, expected)
 
 
-def augmented(images):
+def make_augmented(images):
     """Return a pipeline of images and gray masks, with rows that a device cannot pull."""
     rows = {
         "image": np.asfortranarray(images),
@@ -83,7 +83,10 @@ def augmented(images):
 def test_a_feed_has_the_pixels_of_a_feed_to_numpy(device):
     images = np.random.default_rng(0).integers(0, 256, (23, 12, 16, 3), np.uint8)
     engine = device if isinstance(device, str) else device(CpuDeviceHandOff())
-    with augmented(images).batch(5).feed(FRAMEWORK, device=engine) as fed, augmented(images).batch(7).feed() as host:
+    with (
+        make_augmented(images).batch(5).feed(FRAMEWORK, device=engine) as fed,
+        make_augmented(images).batch(7).feed() as host,
+    ):
         for _ in range(2):
             found, expected = (
                 [np.concatenate([np.asarray(batch[name]) for batch in batches]) for name in ("row", "mask", "image")]

@@ -1,4 +1,4 @@
-"""Run one worker of a MultiWorkerMirroredStrategy: feed per-replica values, and record the sums of global batches."""
+"""Run one worker of a MultiWorkerMirroredStrategy, and record sums of global batches."""
 
 import json
 import os

@@ -10,7 +10,7 @@ from forebay.errors import DeviceError, FrameworkError
 pytestmark = pytest.mark.timeout(600)  # frameworks are imported
 
 
-def test_an_unknown_framework_is_refused_with_the_known_ones():
+def test_an_unknown_framework_is_refused_with_the_known_frameworks():
     with pytest.raises(FrameworkError, match=r"'mxnet'. Choose one of 'numpy', 'torch'"):
         fb.from_arrays(np.arange(10)).batch(2).feed("mxnet")
 

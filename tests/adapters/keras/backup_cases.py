@@ -42,7 +42,7 @@ def whole():
     return model
 
 
-def interrupted_fit(folder, step, **options):
+def interrupt_fit(folder, step, **options):
     with pytest.raises(InterruptedFitError):
         fit_with_backup(folder, callbacks=[StopAtStep(step, interrupt)], **options)
 
@@ -67,7 +67,7 @@ def assert_continues(whole, resumed, step):
 )
 def test_an_interrupted_fit_continues_with_the_same_rows_and_losses(whole, tmp_path, save_freq, step):
     folder = tmp_path / "backup"
-    interrupted_fit(folder, step, save_freq=save_freq)
+    interrupt_fit(folder, step, save_freq=save_freq)
     resumed, history = fit_with_backup(folder, save_freq=save_freq)
     assert_continues(whole, resumed, backup_step(step, save_freq))
     whole_epochs = EPOCHS - 1 - backup_step(step, save_freq) // STEPS
@@ -77,8 +77,8 @@ def test_an_interrupted_fit_continues_with_the_same_rows_and_losses(whole, tmp_p
 
 
 def test_a_fit_that_is_interrupted_twice_continues(whole, tmp_path):
-    interrupted_fit(tmp_path / "backup", 8, save_freq=2)
-    interrupted_fit(tmp_path / "backup", 3, save_freq=2)
+    interrupt_fit(tmp_path / "backup", 8, save_freq=2)
+    interrupt_fit(tmp_path / "backup", 3, save_freq=2)
     resumed, _ = fit_with_backup(tmp_path / "backup", save_freq=2)
     assert_continues(whole, resumed, 10)
 
@@ -119,7 +119,7 @@ def test_a_backup_that_is_interrupted_between_two_files_is_consistent(
 
 def test_after_damaged_weights_a_fit_continues_from_the_previous_backup(whole, tmp_path):
     folder = tmp_path / "backup"
-    interrupted_fit(folder, 8, save_freq=2, double_checkpoint=True)
+    interrupt_fit(folder, 8, save_freq=2, double_checkpoint=True)
     (folder / "latest.weights.h5").write_bytes(b"damaged")
     resumed, _ = fit_with_backup(folder, save_freq=2, double_checkpoint=True)
     assert_continues(whole, resumed, 6)
@@ -141,7 +141,7 @@ def test_the_same_model_and_feed_continue_after_an_error(whole, tmp_path):
 @pytest.mark.parametrize("step", [2, 8])
 def test_a_compiled_fit_continues_with_the_same_weights(tmp_path, step):
     whole, _ = fit_with_backup(tmp_path / "whole", model=make_adam())
-    interrupted_fit(tmp_path / "backup", step, model=make_adam(), save_freq=2)
+    interrupt_fit(tmp_path / "backup", step, model=make_adam(), save_freq=2)
     resumed, _ = fit_with_backup(tmp_path / "backup", model=make_adam(), save_freq=2)
     for got, expected in zip(weights_of(resumed), weights_of(whole), strict=True):
         np.testing.assert_array_equal(got, expected)
@@ -150,7 +150,7 @@ def test_a_compiled_fit_continues_with_the_same_weights(tmp_path, step):
 @not_torch
 def test_a_fit_with_several_steps_per_execution_continues(tmp_path):
     whole, _ = fit_with_backup(tmp_path / "whole", model=make_adam(steps_per_execution=2))
-    interrupted_fit(tmp_path / "backup", 5, model=make_adam(steps_per_execution=2), save_freq=2)
+    interrupt_fit(tmp_path / "backup", 5, model=make_adam(steps_per_execution=2), save_freq=2)
     resumed, _ = fit_with_backup(tmp_path / "backup", model=make_adam(steps_per_execution=2), save_freq=2)
     for got, expected in zip(weights_of(resumed), weights_of(whole), strict=True):
         np.testing.assert_array_equal(got, expected)
@@ -160,7 +160,7 @@ def test_a_fit_with_several_steps_per_execution_continues(tmp_path):
 def test_a_resumed_epoch_takes_only_the_remaining_steps_of_steps_per_epoch(tmp_path, step):
     options = {"pipeline": make_pipeline().batch(BATCH).repeat(), "fit": {"steps_per_epoch": 3}, "save_freq": 1}
     whole, history = fit_with_backup(tmp_path / "whole", **options)
-    interrupted_fit(tmp_path / "backup", step, **options)
+    interrupt_fit(tmp_path / "backup", step, **options)
     resumed, resumed_history = fit_with_backup(tmp_path / "backup", **options)
     assert len(whole.loss.batches) == 3 * EPOCHS
     assert_continues(whole, resumed, step)
@@ -171,7 +171,7 @@ def test_validation_does_not_disturb_a_resumed_fit(whole, tmp_path):
     x = np.zeros((20, 4), "float32")
     validation = fb.from_arrays((x, x[:, :1])).batch(7).feed("keras")
     fit = {"validation_data": validation}
-    interrupted_fit(tmp_path / "backup", 7, save_freq=2, fit=fit)
+    interrupt_fit(tmp_path / "backup", 7, save_freq=2, fit=fit)
     rows_of_validation = [[0] * 7, [0] * 7, [0] * 6]
     resumed, history = fit_with_backup(tmp_path / "backup", save_freq=2, fit=fit)
     trained = [batch for batch in resumed.loss.batches if batch not in rows_of_validation]
@@ -180,7 +180,7 @@ def test_validation_does_not_disturb_a_resumed_fit(whole, tmp_path):
 
 
 def test_a_fit_resumes_with_another_batch_size(whole, tmp_path):
-    interrupted_fit(tmp_path / "backup", 6, save_freq=3)
+    interrupt_fit(tmp_path / "backup", 6, save_freq=3)
     resumed, history = fit_with_backup(tmp_path / "backup", save_freq=3, pipeline=make_pipeline().batch(10))
     rows = [row for batch in whole.loss.batches for row in batch]
     assert resumed.loss.rows == rows[ROWS + BATCH :]
@@ -196,7 +196,7 @@ def test_a_fit_of_a_stream_continues(tmp_path, save_freq, step):
 
     options = {"pipeline": fb.from_generator(rows).batch(BATCH), "save_freq": save_freq}
     whole, _ = fit_with_backup(tmp_path / "whole", **options)
-    interrupted_fit(tmp_path / "backup", step, **options)
+    interrupt_fit(tmp_path / "backup", step, **options)
     resumed, _ = fit_with_backup(tmp_path / "backup", **options)
     assert_continues(whole, resumed, backup_step(step, save_freq))
 
@@ -204,7 +204,7 @@ def test_a_fit_of_a_stream_continues(tmp_path, save_freq, step):
 def test_a_fit_that_starts_at_a_later_epoch_is_backed_up_with_its_epoch(tmp_path):
     epochs = []
     fit = {"initial_epoch": 1}
-    interrupted_fit(tmp_path / "backup", 3, save_freq=2, fit=fit)
+    interrupt_fit(tmp_path / "backup", 3, save_freq=2, fit=fit)
     count = Hook(on_epoch_begin=lambda epoch, logs=None: epochs.append(epoch))
     fit_with_backup(tmp_path / "backup", save_freq=2, fit=fit, callbacks=[count])
     assert epochs == [1, 2]
@@ -228,28 +228,28 @@ def test_a_fit_resumes_from_a_model_checkpoint_and_a_saved_state(tmp_path):
 
 
 def test_weights_without_a_state_of_the_feed_are_refused(tmp_path):
-    interrupted_fit(tmp_path, 4, save_freq=2)
+    interrupt_fit(tmp_path, 4, save_freq=2)
     (tmp_path / "feed_states.json").unlink()
     with pytest.raises(StateError, match="has weights, but no state of the feed for them"):
         fit_with_backup(tmp_path, save_freq=2)
 
 
 def test_damaged_states_are_refused(tmp_path):
-    interrupted_fit(tmp_path, 4, save_freq=2)
+    interrupt_fit(tmp_path, 4, save_freq=2)
     (tmp_path / "feed_states.json").write_text("{")
     with pytest.raises(StateError, match=r"feed_states.json is damaged"):
         fit_with_backup(tmp_path, save_freq=2)
 
 
 def test_a_backup_of_another_pipeline_is_refused(tmp_path):
-    interrupted_fit(tmp_path, 4, save_freq=2)
+    interrupt_fit(tmp_path, 4, save_freq=2)
     way_out = f"from the folder {tmp_path}: .*shuffle.* differ.* Or delete {tmp_path} to train from the beginning"
     with pytest.raises(StateError, match=way_out):
         fit_with_backup(tmp_path, save_freq=2, pipeline=make_pipeline().shuffle(seed=9).batch(BATCH))
 
 
 def test_the_states_of_the_last_three_backups_are_kept(tmp_path):
-    interrupted_fit(tmp_path, 9, save_freq=2)
+    interrupt_fit(tmp_path, 9, save_freq=2)
     states = json.loads((tmp_path / "feed_states.json").read_text())["backups"]
     assert [state["feed_state"]["position"] for state in states] == [4 * BATCH, BATCH, 3 * BATCH]
     assert [(state["epoch"], state["finished_steps"]) for state in states] == [(0, 4), (1, 1), (1, 3)]

@@ -1,4 +1,4 @@
-"""The fields of a batch become inputs, targets and sample weights, also after a map on the device.
+"""Fields of a batch as inputs, targets and sample weights of a model.
 
 `tests/test_framework_cases.py` runs this file once for each backend, in its own process, because Keras cannot change
 its backend.

@@ -1,4 +1,4 @@
-"""Arguments of `fit`, `evaluate` and `predict` that Keras ignores or that contradict a feed are refused.
+"""Arguments of `fit`, `evaluate` and `predict` that contradict a feed are refused.
 
 `tests/test_framework_cases.py` runs this file once for each backend, in its own process, because Keras cannot change
 its backend.

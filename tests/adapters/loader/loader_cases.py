@@ -36,8 +36,8 @@ def make_pipeline(rows=100, batch=16, **options):
     return fb.from_arrays(np.arange(rows)).shuffle(seed=2).batch(batch, **options)
 
 
-def rebuilt(loader, *, skip=0):
-    """Return a DataLoader of the same batches without the first `skip` batches, as trainers build it."""
+def rebuild(loader, *, skip=0):
+    """Return a DataLoader without the first `skip` batches, as trainers build it."""
 
     class Skipping(BatchSampler):
         def __init__(self):
@@ -95,7 +95,7 @@ def test_a_rebuilt_loader_skips_batches_of_the_same_order(rows, batch, passes, l
         feed.set_epoch(epoch)
         expected = batches_of(feed)
         loader.set_epoch(epoch)
-        assert batches_of(rebuilt(loader, skip=skip)) == expected[skip:]
+        assert batches_of(rebuild(loader, skip=skip)) == expected[skip:]
         assert len(loader) == len(expected)
         assert len(loader.dataset) >= sum(map(len, expected))
         if skip < len(expected):
@@ -141,7 +141,7 @@ def test_a_stream_has_no_length_and_ends():
         with pytest.raises(TypeError, match="no length"):
             len(thing)
     assert batches_of(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert batches_of(rebuilt(loader, skip=1)) == [[4, 5, 6, 7], [8, 9]]
+    assert batches_of(rebuild(loader, skip=1)) == [[4, 5, 6, 7], [8, 9]]
     assert loader.state_dict()["epoch"] == 2
 
 
@@ -151,7 +151,7 @@ def test_ready_made_batches_have_no_batch_size():
     assert loader.batch_size is None
     assert len(loader) == 2
     assert batches_of(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert batches_of(rebuilt(loader, skip=1)) == [[4, 5, 6, 7]]
+    assert batches_of(rebuild(loader, skip=1)) == [[4, 5, 6, 7]]
 
 
 def test_rows_of_the_dataset_are_refused_with_advice():

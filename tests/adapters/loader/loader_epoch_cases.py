@@ -1,4 +1,4 @@
-"""Epochs of a loader, the batches that trainers read by number, and the reports of a loader."""
+"""Epochs of a loader, batches that trainers read by number, and reports."""
 
 import itertools
 import json
@@ -6,7 +6,7 @@ import json
 import numpy as np
 import prometheus_client
 import pytest
-from tests.adapters.loader.loader_cases import make_pipeline, rebuilt
+from tests.adapters.loader.loader_cases import make_pipeline, rebuild
 from tests.support.received import batches_of
 
 import forebay as fb
@@ -70,7 +70,7 @@ def test_a_state_at_the_end_of_an_epoch_resumes_with_the_next_one():
 
 
 def test_setting_the_current_epoch_keeps_its_iterator():
-    """If an input has no length, Lightning takes its first batch before it sets the epoch."""
+    """Lightning takes the first batch of an input without a length before it sets the epoch."""
     loader, feed = make_pipeline().feed("loader"), make_pipeline().feed("torch")
     for epoch in range(3):
         batches = iter(loader)
@@ -107,16 +107,16 @@ def test_a_loader_that_is_repeated_inside_an_epoch_resumes():
 
 def test_an_iterator_of_a_rebuilt_stream_stays_at_its_end():
     loader = fb.from_generator(lambda: iter(np.arange(10)), spec=np.int64(0)).batch(4).feed("loader")
-    batches = iter(rebuilt(loader))
+    batches = iter(rebuild(loader))
     assert batches_of(batches) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert batches_of(batches) == []
-    assert batches_of(rebuilt(loader)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert batches_of(rebuild(loader)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_skipping_more_than_a_stream_has_is_refused():
     loader = fb.from_generator(lambda: iter(np.arange(10)), spec=np.int64(0)).batch(4).feed("loader")
     with pytest.raises(StateError, match=r"skips 5 batches of epoch 0.*\.repeat\(\)"):
-        batches_of(rebuilt(loader, skip=5))
+        batches_of(rebuild(loader, skip=5))
 
 
 def test_a_closed_loader_still_has_statistics_and_a_plan():
@@ -157,7 +157,7 @@ def test_prometheus_reads_a_loader():
 
 
 def test_reading_the_length_does_not_choose_the_device(monkeypatch):
-    """A trainer chooses the GPU after the script has read the length, the rank and the epoch."""
+    """A trainer chooses the GPU after the script has read length, rank and epoch."""
     monkeypatch.setattr(loader_feed, "Feed", None)
     loader = make_pipeline().feed("loader")
     loader.set_epoch(2)

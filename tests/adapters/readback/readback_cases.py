@@ -45,7 +45,7 @@ def make_empty():
 
 
 def add_one_in_place(framework, tensor):
-    """Change the memory of an array: in place, or in JAX by donating the array to a function."""
+    """Change the memory of an array. With JAX, donate the array to a function."""
     if FRAMEWORK == "tensorflow":
         tensor.assign_add(framework.ones_like(tensor))
     elif FRAMEWORK == "jax":

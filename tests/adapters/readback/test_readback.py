@@ -11,7 +11,7 @@ from forebay.errors import BudgetError, FeedClosedError, SpecError
 
 
 class Device:
-    """A device whose results arrive when the test sets `has_arrived`, or when code waits for them."""
+    """A device. Results arrive when the test sets `has_arrived`, or when code waits for them."""
 
     def __init__(self):
         self.pending = []

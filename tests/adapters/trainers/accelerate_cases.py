@@ -10,7 +10,7 @@ from tests.adapters.trainers.training import (
     Net,
     RunStoppedError,
     expected_rows,
-    flat,
+    flatten,
     make_loader,
     run_example,
     train_by_hand,
@@ -90,7 +90,7 @@ def test_metrics_keep_all_rows_of_the_last_batch():
     accelerator = Accelerator(cpu=True)
     loader = accelerator.prepare(make_loader(rows=40, shuffle=False))
     gathered = [accelerator.gather_for_metrics(batch["row"]).tolist() for batch in loader]
-    assert flat(gathered) == list(range(40))
+    assert flatten(gathered) == list(range(40))
 
 
 def test_a_state_can_be_registered_as_well(tmp_path):

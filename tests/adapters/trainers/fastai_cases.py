@@ -12,7 +12,7 @@ from tests.adapters.trainers.training import (
     Net,
     RunStoppedError,
     expected_rows,
-    flat,
+    flatten,
     make_pipeline,
     run_example,
     train_by_hand,
@@ -46,7 +46,7 @@ def make_learner(folder, *callbacks):
 
 
 class Stop(Callback):
-    """Saves the state of the loader with the model after some steps, and ends the run as a crash would."""
+    """Saves model and loader after some steps, and ends the run as a crash would."""
 
     def __init__(self, step):
         self._step = step
@@ -70,7 +70,7 @@ def test_a_run_sees_the_epochs_of_the_feed(tmp_path):
     assert net.rows == expected_rows()
     assert [loss.item() for loss in learner.recorder.losses] != []
     assert net.weights == by_hand.weights
-    assert flat(net.validated) == [*range(40)] * EPOCHS
+    assert flatten(net.validated) == [*range(40)] * EPOCHS
 
 
 @pytest.mark.parametrize("step", [1, 4, 5, 7])

@@ -11,7 +11,7 @@ from tests.adapters.trainers.training import (
     Net,
     RunStoppedError,
     expected_rows,
-    flat,
+    flatten,
     make_endless_loader,
     make_loader,
     make_stream_loader,
@@ -91,7 +91,7 @@ def test_each_validation_sees_every_row(tmp_path):
     validations = net.validated[2:]  # the check before the training takes two batches
     assert len(validations) == 3 * EPOCHS
     for epoch in range(EPOCHS):
-        assert flat(validations[3 * epoch : 3 * epoch + 3]) == list(range(40))
+        assert flatten(validations[3 * epoch : 3 * epoch + 3]) == list(range(40))
 
 
 @pytest.mark.parametrize("step", [1, 4, 5, 6, 9, 10, 13])
@@ -127,7 +127,7 @@ def test_a_run_with_fewer_batches_per_epoch_begins_each_epoch_at_its_first_batch
 
 def test_a_stream_without_a_length_gives_every_row_in_each_epoch(tmp_path):
     net = fit(tmp_path, loader=make_stream_loader())
-    assert flat(net.rows) == list(range(70)) * EPOCHS
+    assert flatten(net.rows) == list(range(70)) * EPOCHS
 
 
 def test_an_endless_loader_ends_with_the_steps_of_the_trainer(tmp_path):
@@ -189,7 +189,7 @@ def test_accumulated_gradients_are_the_same_after_a_resume(tmp_path):
 def test_a_validation_without_training_sees_every_row(tmp_path):
     module = Module()
     make_trainer(tmp_path).validate(module, make_loader(rows=40, shuffle=False), verbose=False)
-    assert flat(module.net.validated) == list(range(40))
+    assert flatten(module.net.validated) == list(range(40))
 
 
 class Predictions(BasePredictionWriter):
@@ -206,7 +206,7 @@ class Predictions(BasePredictionWriter):
 def test_predictions_come_with_their_row_numbers(tmp_path):
     writer = Predictions()
     make_trainer(tmp_path, writer).predict(Module(), make_loader(rows=40, shuffle=False))
-    assert flat((rows for rows, _ in writer.found)) == list(range(40))
+    assert flatten((rows for rows, _ in writer.found)) == list(range(40))
     assert all(rows == reported for rows, reported in writer.found)
 
 
@@ -230,4 +230,4 @@ def run_on_rank(folder):
 def test_ranks_divide_the_rows_once_and_take_equal_steps(tmp_path):
     check_ranks("lightning", tmp_path)
     net = fit(tmp_path, checkpoint=tmp_path / f"step={RESUMED_STEP}.ckpt", max_epochs=EPOCHS_OF_RANK)
-    assert len(set(flat(net.rows))) == len(flat(net.rows)) == 70 - 32  # one step of two ranks had 32 rows
+    assert len(set(flatten(net.rows))) == len(flatten(net.rows)) == 70 - 32  # one step of two ranks had 32 rows

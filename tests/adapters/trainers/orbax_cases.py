@@ -1,4 +1,4 @@
-"""A JAX loop that saves the state of its feed with Orbax continues with the next row, with the same losses.
+"""JAX loops that save the state of a feed with Orbax, and resume exactly.
 
 `tests/test_framework_cases.py` runs this file in its own process, because Orbax imports JAX.
 """
@@ -61,14 +61,14 @@ def whole():
     return train(None)
 
 
-def interrupted_run(folder, **options):
+def interrupt_run(folder, **options):
     with ocp.CheckpointManager(folder) as manager, pytest.raises(InterruptedLoopError):
         train(manager, **options)
 
 
 @pytest.mark.parametrize(("save_every", "stop_at"), [(1, 1), (1, 5), (2, 7), (3, 11), (5, 12), (1, 14)])
 def test_an_interrupted_loop_continues_with_the_same_rows_and_losses(whole, tmp_path, save_every, stop_at):
-    interrupted_run(tmp_path, save_every=save_every, stop_at=stop_at)
+    interrupt_run(tmp_path, save_every=save_every, stop_at=stop_at)
     with ocp.CheckpointManager(tmp_path) as manager:
         seen, weights = train(manager, save_every=save_every)
     assert seen == whole[0][stop_at // save_every * save_every :]
@@ -76,7 +76,7 @@ def test_an_interrupted_loop_continues_with_the_same_rows_and_losses(whole, tmp_
 
 
 def test_a_loop_that_resumes_with_another_batch_size_gets_every_row_once(whole, tmp_path):
-    interrupted_run(tmp_path, stop_at=2)
+    interrupt_run(tmp_path, stop_at=2)
     with ocp.CheckpointManager(tmp_path) as manager:
         seen, _ = train(manager, batch=9)
     rows = itertools.chain.from_iterable(rows for rows, _ in whole[0][:2] + seen)

@@ -19,7 +19,7 @@ RESUMED_STEP = 4  # in the second epoch
 
 
 def check_ranks(trainer, folder):
-    """Fail unless the ranks together see every row once in each epoch, and resume with the same rows and losses."""
+    """Fail unless the ranks together see every row once in each epoch, and resume exactly."""
     results = run_ranks(trainer, folder)
     wholes, rests = [whole for whole, _ in results], [rest for _, rest in results]
     assert {len(whole["rows"]) for whole in wholes} == {EPOCHS_OF_RANK * STEPS_OF_RANK}

@@ -10,7 +10,7 @@ import ray
 import torch
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer, prepare_data_loader, prepare_model
-from tests.adapters.trainers.training import Net, RunStoppedError, expected_rows, flat, make_loader
+from tests.adapters.trainers.training import Net, RunStoppedError, expected_rows, flatten, make_loader
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -112,4 +112,4 @@ def test_workers_divide_the_rows_once_and_resume_from_the_checkpoint_of_ray(fold
 
 def test_a_loader_that_ray_wraps_is_not_divided_again(folder):
     halves = [json.loads((folder / f"wrapped{rank}.json").read_text()) for rank in range(RANKS)]
-    assert sorted(flat(flat(halves))) == sorted(flat(expected_rows(1)))
+    assert sorted(flatten(flatten(halves))) == sorted(flatten(expected_rows(1)))

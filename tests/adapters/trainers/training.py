@@ -32,7 +32,7 @@ def make_endless_loader():
     return make_pipeline().repeat().feed("loader")
 
 
-def loose_rows(rows=ROWS):
+def single_rows(rows=ROWS):
     """Return the rows in their order, as dicts of arrays."""
     with make_pipeline(rows, shuffle=False).feed("numpy") as feed:
         return [
@@ -44,7 +44,7 @@ def loose_rows(rows=ROWS):
 
 def make_stream_loader():
     """Return a loader without a length, of the rows in their order."""
-    rows = loose_rows()
+    rows = single_rows()
     return fb.from_generator(lambda: iter(rows)).batch(BATCH).feed("loader")
 
 
@@ -75,13 +75,13 @@ class RunStoppedError(Exception):
     """Ends a run as a crash would."""
 
 
-def flat(batches):
+def flatten(batches):
     """Return the rows of all batches."""
     return [row for rows in batches for row in rows]
 
 
 def expected_rows(epochs=EPOCHS):
-    """Return the rows of each step of an uninterrupted run, as the feed itself orders them."""
+    """Return the rows of each step of an uninterrupted run, from a plain feed."""
     with make_pipeline().feed("torch") as feed:
         return [batch["row"].tolist() for _ in range(epochs) for batch in feed]
 

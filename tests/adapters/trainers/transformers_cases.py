@@ -14,12 +14,12 @@ from tests.adapters.trainers.training import (
     Net,
     RunStoppedError,
     expected_rows,
-    flat,
-    loose_rows,
+    flatten,
     make_endless_loader,
     make_loader,
     make_stream_loader,
     run_example,
+    single_rows,
     train_by_hand,
 )
 from transformers import TrainerCallback, TrainingArguments
@@ -117,7 +117,7 @@ def test_accumulated_gradients_are_the_same_after_a_resume(tmp_path, step):
 def test_an_evaluation_sees_every_row_with_its_weight(tmp_path):
     trainer = make_trainer(tmp_path)
     loss = trainer.evaluate()["eval_loss"]
-    assert flat(trainer.model.validated) == list(range(40))
+    assert flatten(trainer.model.validated) == list(range(40))
     trainer.model.eval()
     losses = [(trainer.model(**batch)["loss"].item(), len(batch["x"])) for batch in make_loader(rows=40, shuffle=False)]
     assert loss == pytest.approx(sum(value * rows for value, rows in losses) / 40)
@@ -148,21 +148,21 @@ def test_an_evaluation_during_a_run_takes_a_dict_of_loaders(tmp_path):
     trainer = make_trainer(tmp_path, eval_strategy="epoch", num_train_epochs=1)
     trainer.eval_dataset = {"first": make_loader(rows=40, shuffle=False), "second": make_loader(rows=10, shuffle=False)}
     trainer.train()
-    assert flat(trainer.model.validated) == [*range(40), *range(10)]
+    assert flatten(trainer.model.validated) == [*range(40), *range(10)]
     assert {"eval_first_loss", "eval_second_loss"} <= set(trainer.evaluate())
 
 
 def test_a_prediction_sees_every_row_in_order(tmp_path):
     trainer = make_trainer(tmp_path)
     assert trainer.predict(make_loader(rows=40, shuffle=False)).predictions.shape == (40, 1)
-    assert flat(trainer.model.validated) == list(range(40))
+    assert flatten(trainer.model.validated) == list(range(40))
 
 
 def test_the_trainer_still_takes_datasets(tmp_path):
-    rows = [{name: torch.from_numpy(value) for name, value in row.items()} for row in loose_rows(16)]
+    rows = [{name: torch.from_numpy(value) for name, value in row.items()} for row in single_rows(16)]
     trainer = make_trainer(tmp_path, loader=rows, num_train_epochs=1)
     trainer.train()
-    assert sorted(flat(trainer.model.rows)) == list(range(16))
+    assert sorted(flatten(trainer.model.rows)) == list(range(16))
     assert trainer.evaluate(rows)["eval_loss"] > 0
     assert len(trainer.predict(rows).predictions) == 16
 

@@ -264,7 +264,7 @@ def test_an_upload_to_a_gpu_counts_queued_bytes(monkeypatch):
     assert line.done == 16384
 
 
-def test_an_unknown_check_is_refused_with_the_known_ones(array):
+def test_an_unknown_check_is_refused_with_the_known_checks(array):
     with pytest.raises(SpecError, match=r"'fast'.*'lock', 'full'"):
         upload_once(array, "numpy", check="fast")
 
