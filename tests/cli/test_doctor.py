@@ -100,7 +100,7 @@ raise ValueError("DATA-4242")
 
 
 def exposed_secrets(folder, *options):
-    """Run a script whose loop ends with an exception; return the secrets that any of its reports contains."""
+    """Run a script that ends with an exception, and return the secrets in its reports."""
     (folder / "secret-folder").mkdir()
     script = folder / "secret-folder" / "train.py"
     script.write_text(FAILING_LOOP)
@@ -256,7 +256,7 @@ MISTAKES = [
 
 @pytest.fixture(scope="module")
 def mistaken_runs(tmp_path_factory):
-    """Run the command with every mistake in one process, because each new process takes a second to start."""
+    """Run the command with every mistake in one process. A new process takes a second to start."""
     folder = with_files(tmp_path_factory.mktemp("mistakes"))
     return forebay_each([["doctor", *arguments] for arguments, _ in MISTAKES], cwd=folder)
 
