@@ -41,7 +41,7 @@ def forebay(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
 
 
 def forebay_each(calls: Sequence[Sequence[str | Path]], *, cwd: Path = ROOT) -> list[Done]:
-    """Run several commands in one process, because a process takes longer to start than most commands take."""
+    """Run several commands in one process, because each start takes longer than most commands."""
     plain = [[str(argument) for argument in call] for call in calls]
     done = python("-c", _EACH, json.dumps(plain), cwd=cwd)
     assert done.returncode == 0, done.stderr

@@ -51,7 +51,7 @@ FORBIDDEN = ("/tmp", "/work", "/home", "/root")  # no fixture may contain these 
 
 
 def make_states(_: Path) -> None:
-    """Record the rows after each state, and check that a second feed resumes with the same rows."""
+    """Record the rows after each state, and check that a second feed resumes exactly."""
     made: dict[str, Any] = {}
     for name, case in CASES.items():
         with case.make(_make_temporary_folder()).feed("numpy") as feed:
@@ -112,7 +112,7 @@ def make_probe(at: Path) -> None:
 
 
 def _save_probe_of_a_gpu() -> None:
-    """Use the classes of 0.1, which write the same file as a machine with a GPU."""
+    """Use the classes of 0.1, which write the file of a GPU machine."""
     from dataclasses import replace
 
     from forebay.probe import Probe

@@ -21,7 +21,7 @@ ROWS = 23  # not a multiple of any batch size used here
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline, the position at which its state is taken, and the number of recorded batches."""
+    """A pipeline, the position of its state, and the number of recorded batches."""
 
     make: Callable[[Path], fb.Pipeline]  # the argument is an empty folder for files
     epochs: int = 0  # whole epochs that are received before the state is taken

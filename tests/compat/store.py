@@ -1,4 +1,4 @@
-"""An fsspec store whose listing never changes, so that caches filled by 0.1 keep their names."""
+"""An fsspec store with constant listings, for caches that 0.1 filled."""
 
 import io
 import zipfile
@@ -56,7 +56,7 @@ class Cached:
 
     @property
     def without_rows(self) -> dict[str, bytes]:
-        """Return objects of equal lengths and headers with zeros as rows; correct rows then come from the cache."""
+        """Return objects of equal length with zeros as rows. Correct rows then come from the cache."""
         emptied = dict(self.objects)
         for payload in self._payloads:
             emptied = {name: data.replace(payload, bytes(len(payload))) for name, data in emptied.items()}
@@ -69,13 +69,15 @@ class Cached:
 
 def _npy() -> Cached:
     rows = np.arange(1, 121, dtype="f8").reshape(40, 3)
-    return Cached({"bucket/rows.npy": _saved(np.save, rows)}, [rows.tobytes()], rows, 16)
+    return Cached({"bucket/rows.npy": _save_to_bytes(np.save, rows)}, [rows.tobytes()], rows, 16)
 
 
 def _npz() -> Cached:
     """Make two objects with several members."""
     trees = [{"x": np.arange(n, n + 30, dtype="f4"), "y": np.arange(n, n + 30, dtype="i8")} for n in (1, 1001)]
-    objects = {f"bucket/{n}.npz": _saved(lambda file, t: np.savez(file, **t), tree) for n, tree in enumerate(trees)}
+    objects = {
+        f"bucket/{n}.npz": _save_to_bytes(lambda file, t: np.savez(file, **t), tree) for n, tree in enumerate(trees)
+    }
     payloads = [leaf.tobytes() for tree in trees for leaf in tree.values()]
     return Cached(objects, payloads, {name: np.concatenate([tree[name] for tree in trees]) for name in "xy"}, 16)
 
@@ -83,7 +85,7 @@ def _npz() -> Cached:
 def _large() -> Cached:
     """Make an object of more than one block, with rows that compress well."""
     rows = np.repeat((np.arange(10_240) % 251 + 1).astype("u1")[:, None], 1024, axis=1)
-    return Cached({"bucket/large.npy": _saved(np.save, rows)}, [rows.tobytes()], rows, 1024)
+    return Cached({"bucket/large.npy": _save_to_bytes(np.save, rows)}, [rows.tobytes()], rows, 1024)
 
 
 def _csv() -> Cached:
@@ -112,7 +114,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     return folder
 
 
-def _saved(save: Callable[[Any, Any], None], what: Any) -> bytes:
+def _save_to_bytes(save: Callable[[Any, Any], None], what: Any) -> bytes:
     file = io.BytesIO()
     save(file, what)
     return file.getvalue()

@@ -63,17 +63,17 @@ def light_surface() -> dict[str, Any]:
     """Return the part of the surface that needs no framework."""
     found = _surface(MODULES, leave_out=("KerasWatch",))
     with fb.from_arrays(np.arange(4)).batch(2).feed("numpy") as feed:
-        found = _merged(found, _members("Feed", type(feed)), _members("Epoch", type(iter(feed))))
+        found = _merge(found, _members("Feed", type(feed)), _members("Epoch", type(iter(feed))))
     return found | {"errors": dict(_errors())}
 
 
 def framework_surface() -> dict[str, Any]:
     """Return the part of the surface that needs Keras or Ray."""
     watch = importlib.import_module("forebay.doctor").KerasWatch
-    found = _merged(_surface(FRAMEWORK_MODULES), _members("forebay.doctor.KerasWatch", watch, own_only=True))
+    found = _merge(_surface(FRAMEWORK_MODULES), _members("forebay.doctor.KerasWatch", watch, own_only=True))
     rows = (np.zeros((4, 2), "f4"), np.zeros(4, "f4"))
     with fb.from_arrays(rows).batch(2).feed("keras") as feed:
-        return _merged(found, _members("KerasFeed", type(feed), own_only=True), _members("Batches", type(iter(feed))))
+        return _merge(found, _members("KerasFeed", type(feed), own_only=True), _members("Batches", type(iter(feed))))
 
 
 def help_pages(commands: list[list[str]]) -> dict[str, str]:
@@ -138,11 +138,11 @@ def _surface(modules: tuple[str, ...], *, leave_out: tuple[str, ...] = ()) -> di
         found["names"][module_name] = sorted(module.__all__)
         for name in module.__all__:
             if module_name != "forebay.errors" and name not in leave_out:
-                found = _merged(found, _described(f"{module_name}.{name}", getattr(module, name)))
+                found = _merge(found, _describe(f"{module_name}.{name}", getattr(module, name)))
     return found
 
 
-def _described(name: str, what: Any) -> dict[str, Any]:
+def _describe(name: str, what: Any) -> dict[str, Any]:
     if inspect.isclass(what):
         return _members(name, what)
     return {"signatures": {name: _parameters(what)}} if callable(what) else {}
@@ -189,7 +189,7 @@ def _errors() -> Iterator[tuple[str, list[str]]]:
         yield name, [kind.__name__ for kind in getattr(module, name).__mro__[1:-1]]
 
 
-def _merged(*parts: dict[str, Any]) -> dict[str, Any]:
+def _merge(*parts: dict[str, Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for part in parts:
         for key, value in part.items():

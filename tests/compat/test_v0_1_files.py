@@ -29,7 +29,7 @@ def read(name: str) -> Any:
 
 
 def assert_contains(new: Any, old: Any, where: str = "") -> None:
-    """Assert that the new document has all values of the old document, with floats equal to a millionth."""
+    """Assert that the new document has all values of the old document. Floats are equal to a millionth."""
     if isinstance(old, dict):
         assert isinstance(new, dict), f"{where} is not an object any more"
         assert old.keys() <= new.keys(), f"{where} has lost {sorted(old.keys() - new.keys())}"
@@ -46,7 +46,7 @@ def assert_contains(new: Any, old: Any, where: str = "") -> None:
         assert new == old, f"{where} is {new!r}, and was {old!r}"
 
 
-def printed_json(done: Done) -> Any:
+def parse_printed_json(done: Done) -> Any:
     """Return the JSON that a command printed."""
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -131,7 +131,7 @@ def schema() -> Any:
     return ours
 
 
-def essence(document: Any) -> Any:
+def comparable_values(document: Any) -> Any:
     """Return the values of a diagnosis that must be those of 0.1. Wording and gains may differ."""
     numbers = ("schema_version", "script", "ended", "rank", "steps", "step_seconds", "step_quartiles")
     end = document["step_ends_at"]
@@ -165,8 +165,8 @@ def test_a_capture_of_0_1_gets_the_same_diagnosis_as_in_0_1(name: str, reports: 
     assert done.stdout.strip()
     now, before = json.loads((folder / "now.json").read_text()), read(name.replace(".gz", ".json"))
     assert before["findings"]
-    assert_contains(essence(now), essence(before))
-    # The parts add up to the step. In 0.1, those without device records added up to the mean profiled step.
+    assert_contains(comparable_values(now), comparable_values(before))
+    # The parts add up to the step. In 0.1, parts without device records added up to the mean profiled step.
     assert now["parts_seconds"].keys() >= before["parts_seconds"].keys()
     assert math.isclose(sum(now["parts_seconds"].values()), now["step_seconds"], rel_tol=1e-6)
     assert (folder / "now.html").stat().st_size > 0
@@ -202,7 +202,7 @@ BENCHES = ("bench", "bench_gpu")
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Done, Path]]:
-    """Return the run of `forebay bench --show` on saved results, and the file that it saved."""
+    """Return the runs of `forebay bench --show` on saved results, and the files that they save."""
     again = {name: tmp_path_factory.mktemp("bench") / "again.json" for name in BENCHES}
     calls = [("bench", "--show", FIXTURES / f"{name}.json", "--save", again[name]) for name in BENCHES]
     return {name: (done, again[name]) for name, done in zip(BENCHES, forebay_each(calls), strict=True)}
@@ -215,12 +215,12 @@ def test_saved_results_of_0_1_are_shown_with_the_same_rows_as_in_0_1(
     done, _ = shown[name]
     assert done.returncode == 0, done.stderr
     labels = [row["label"].split() for case in read(f"{name}.json")["cases"] for row in case["rows"]]
-    before = [line for line in words_of((FIXTURES / f"{name}.txt").read_text()) if _begins(line, labels)]
+    before = [line for line in words_of((FIXTURES / f"{name}.txt").read_text()) if _begins_with_label(line, labels)]
     assert len(before) >= len(labels)
-    assert [line for line in words_of(done.stdout) if _begins(line, labels)] == before
+    assert [line for line in words_of(done.stdout) if _begins_with_label(line, labels)] == before
 
 
-def _begins(line: list[str], labels: list[list[str]]) -> bool:
+def _begins_with_label(line: list[str], labels: list[list[str]]) -> bool:
     return any(line[: len(label)] == label for label in labels)
 
 
@@ -243,12 +243,12 @@ def fingerprint(hardware: Any) -> str:
 @pytest.fixture(scope="module")
 def hardware() -> Any:
     """Return this machine without its GPUs, with the keys of 0.1."""
-    machine = printed_json(forebay("info", "--json"))["machine"]
+    machine = parse_printed_json(forebay("info", "--json"))["machine"]
     named = {key: machine[key] for key in ("cpu", "cores", "memory_nbytes", "gpus")}
     return named | {"driver_version": machine["driver"]}
 
 
-def kept_probe(name: str, hardware: Any, folder: Path) -> Any:
+def write_probe(name: str, hardware: Any, folder: Path) -> Any:
     """Write a probe as if 0.1 had measured this machine; a probe of another machine is ignored."""
     document = read(f"probe/{name}") | {"hardware": hardware}
     (folder / "forebay").mkdir()
@@ -263,18 +263,18 @@ def test_probe_files_have_the_same_names_as_in_0_1(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROBES)
 def test_a_probe_stored_by_0_1_is_shown_and_not_measured_again(name: str, tmp_path: Path, hardware: Any) -> None:
-    kept = kept_probe(name, hardware, tmp_path)
+    kept = write_probe(name, hardware, tmp_path)
     done = forebay("probe", "--json", XDG_CACHE_HOME=str(tmp_path))
-    assert_contains(printed_json(done), kept)
+    assert_contains(parse_printed_json(done), kept)
     assert done.stderr == ""
     assert [path.name for path in (tmp_path / "forebay").iterdir()] == [f"probe-{fingerprint(hardware)}.json"]
 
 
 def test_a_probe_stored_by_0_1_is_used_by_a_simulated_cluster(tmp_path: Path, hardware: Any) -> None:
     name = next(name for name in PROBES if read(f"probe/{name}")["device"])
-    kept = kept_probe(name, hardware, tmp_path)
+    kept = write_probe(name, hardware, tmp_path)
     done = forebay("scale", "tables", "--steps", "20", "--probed", "--json", XDG_CACHE_HOME=str(tmp_path))
-    speeds = printed_json(done)["probed"]
+    speeds = parse_printed_json(done)["probed"]
     assert speeds["disk_bytes_per_second"] == kept["disk"]["disk_bytes_per_second"]
     assert speeds["link_bytes_per_second"] == kept["device"]["host_to_device_bytes_per_second"]
 
@@ -347,4 +347,4 @@ def outcomes() -> dict[str, Done]:
 
 @pytest.mark.parametrize("name", SCALE_RUNS)
 def test_a_scenario_has_the_same_outcome_as_in_0_1(name: str, outcomes: dict[str, Done]) -> None:
-    assert_contains(printed_json(outcomes[name]), read("scale.json")[name])
+    assert_contains(parse_printed_json(outcomes[name]), read("scale.json")[name])

@@ -112,14 +112,14 @@ def test_every_file_format_accepts_its_old_options(suffix: str) -> None:
     assert set(OLD["formats"][suffix]) <= set(re.findall(r"\w+", error_text)), error_text
 
 
-def test_the_error_for_an_unknown_file_format_names_the_known_ones(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_file_format_names_the_known_formats(tmp_path: Path) -> None:
     (tmp_path / "rows.nonsense").touch()
     with pytest.raises(SourceError) as caught:
         fb.from_files(tmp_path / "rows.nonsense")
     assert set(OLD["formats"]) <= set(re.findall(r"\.[\w.]*\w", str(caught.value)))
 
 
-def test_the_error_for_an_unknown_framework_names_the_known_ones() -> None:
+def test_the_error_for_an_unknown_framework_names_the_known_frameworks() -> None:
     with pytest.raises(FrameworkError) as caught:
         fb.from_arrays(np.arange(4)).batch(2).feed("nonsense")
     assert set(OLD["targets"]) <= set(re.findall(r"\w+", str(caught.value)))
