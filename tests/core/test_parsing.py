@@ -8,7 +8,7 @@ from forebay.core.parsing import MAX_ATTEMPTS, parse_with_retries
 
 
 class FailingParser:
-    """Parses a text, and raises SystemError in the first calls, as `ast.parse` of CPython 3.11 may do."""
+    """Parses a text after some SystemErrors, which `ast.parse` of CPython 3.11 may raise."""
 
     def __init__(self, failures):
         self.failures = failures

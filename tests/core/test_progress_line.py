@@ -1,4 +1,4 @@
-"""A progress line is shown in a terminal only, after two seconds, and one line at a time."""
+"""Progress lines: in a terminal only, after two seconds, one at a time."""
 
 import io
 import threading

@@ -37,7 +37,7 @@ def open_descriptors():
 
 
 def is_mapped(address):
-    """Return whether a block is mapped at this address; other tests may have left blocks elsewhere."""
+    """Return whether a block is mapped at this address. Other tests may have left blocks elsewhere."""
     lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:forebay" in line]
     spans = [[int(edge, 16) for edge in line.split()[0].split("-")] for line in lines]
     return any(start <= address < stop for start, stop in spans)
@@ -126,7 +126,7 @@ def test_the_mapping_ends_with_the_last_array():
 
 
 @linux
-def test_an_unreferenced_block_releases_everything():
+def test_an_unreferenced_block_releases_its_mapping_and_its_descriptor():
     before = open_descriptors()
     block = SharedBlock(NBYTES)
     address = array_over(block).ctypes.data
