@@ -1,4 +1,6 @@
-"""Code blocks of the pages that are parts of scripts: each runs after lines that make its variables.
+"""Code blocks of the pages that are parts of scripts.
+
+Each block runs after lines that make its variables.
 
 `tests/gpu/test_pages.py` runs the blocks marked `python gpu` on a GPU. This file only compiles these blocks.
 """

@@ -1,4 +1,4 @@
-"""The whole scripts on the pages: two ranks on loopback, data in files, and runs that are killed."""
+"""The whole scripts on the pages: two ranks, data in files, and killed runs."""
 
 import re
 import signal
@@ -42,7 +42,7 @@ def test_data_in_files_is_shuffled_by_blocks(tmp_path):
     "killed", [f"{SAVED}\n            {KILL}", f"{KILL}\n            {SAVED}"], ids=["after", "before"]
 )
 def test_a_killed_run_continues_with_the_next_row_and_the_same_losses(killed, name, checkpoint, tmp_path):
-    """The process is killed after or before the checkpoint of the seventh batch replaces the previous checkpoint."""
+    """The process is killed just after or before the seventh checkpoint replaces the sixth."""
     script = recipe(name)
     expected = run_script(script, tmp_path).splitlines()
     (tmp_path / checkpoint).unlink()

@@ -1,4 +1,4 @@
-"""The page of the doctor's rules: a section per rule, with scripts that run and show the fault."""
+"""The page of the doctor's rules, and the scripts to which its sections link."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def sections():
 
 
 def scripts_of(rule):
-    """Return the paths of the script with the fault and of the script without the fault."""
+    """Return the paths of the faulty script and of its healthy twin."""
     (links,) = re.findall(r"^\[With the fault\]\(\.\./(\S+)\), \[without it\]\(\.\./(\S+)\)$", sections()[rule], re.M)
     return [ROOT / path for path in links]
 

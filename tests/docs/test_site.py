@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, works without other servers, and has no dead link."""
+"""The documentation site: no warning, no other server, no dead link."""
 
 import os
 import subprocess

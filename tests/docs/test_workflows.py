@@ -1,4 +1,4 @@
-"""The workflows in the pages of the documentation are valid, and use only folders that they check out."""
+"""The CI workflows in the documentation: valid, and with checked-out folders only."""
 
 import re
 
