@@ -68,7 +68,7 @@ def references(root):
     return sys.getrefcount(root.shadow)
 
 
-def described(capsule):
+def describe_tensor(capsule):
     """Return the dimensions, the dtype and the byte offset of the tensor in a capsule."""
     tensor = tensor_in(capsule)
     shape, ndim = tensor.shape[: tensor.ndim], tensor.ndim
@@ -89,7 +89,7 @@ def test_a_capsule_has_the_device_address_and_the_device_type(delta, index, dtyp
     tensor = tensor_in(capsule)
     assert tensor.data == (array[start:].ctypes.data + delta) % 2**64
     assert (tensor.device_type, tensor.device_id) == (2, index)
-    assert described(capsule) == described(array[start : start + rows].__dlpack__())
+    assert describe_tensor(capsule) == describe_tensor(array[start : start + rows].__dlpack__())
 
 
 def test_a_root_has_its_device_address():

@@ -14,7 +14,7 @@ INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 @pytest.fixture
 def device(monkeypatch):
-    """Return a device whose `calls` lists the calls of the driver, and whose `codes` has their error codes."""
+    """Return a device. `calls` lists the calls of the driver, and `codes` has their error codes."""
     monkeypatch.setattr(driver, "cuda_error", lambda code, activity: DeviceError(f"CUDA failed {activity} ({code})"))
     made = object.__new__(Device)
     made.calls, made.codes = [], {}

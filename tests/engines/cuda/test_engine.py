@@ -1,4 +1,4 @@
-"""The CUDA engine on a fake driver: which work waits for which, and when a slot is reclaimed."""
+"""The CUDA engine on a fake driver: waits between streams, and reclaimed slots."""
 
 import numpy as np
 import pytest

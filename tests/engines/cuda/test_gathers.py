@@ -94,7 +94,7 @@ def test_counters_are_zero_before_rows_are_sorted(mover, device):
     assert not any(ctypes.string_at(made.starts, MAX_BUCKETS * 4))
 
 
-def gathered(
+def gather_ten_rows(
     mover,
     device,
     *,
@@ -120,7 +120,7 @@ def test_pieces_of_a_team_of_threads_cover_a_row(row_nbytes):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(row_mover, "BatchCopy", Copies)
         device = Device()
-        _, launch = gathered(RowMover(device), device, row_nbytes=row_nbytes)
+        _, launch = gather_ten_rows(RowMover(device), device, row_nbytes=row_nbytes)
     job = launch.job
     assert job.lanes in (1, 2, 4, 8, 16, 32)
     assert launch.threads % job.lanes == 0
@@ -140,7 +140,7 @@ def test_pieces_of_a_team_of_threads_cover_a_row(row_nbytes):
     ],
 )
 def test_long_rows_on_the_device_use_bulk_copies(mover, device, row_nbytes, on_device, kernel):
-    _, launch = gathered(mover, device, row_nbytes=row_nbytes, on_device=on_device)
+    _, launch = gather_ten_rows(mover, device, row_nbytes=row_nbytes, on_device=on_device)
     assert launch.name == kernel
 
 
@@ -150,7 +150,7 @@ def test_a_piece_fits_into_a_stage_of_the_bulk_kernel():
 
 
 def test_the_gather_kernel_gets_extents_and_destination(mover, device):
-    made, launch = gathered(mover, device, row_nbytes=48, batch_stride=256)
+    made, launch = gather_ten_rows(mover, device, row_nbytes=48, batch_stride=256)
     job = launch.job
     assert (job.rows, job.order, job.extents, job.out) == (made.rows, None, made.table(1), DEVICE_ADDRESS)
     assert (job.row_nbytes, job.batch_stride, job.batch_rows, job.count) == (48, 256, 5, 10)
@@ -158,7 +158,7 @@ def test_the_gather_kernel_gets_extents_and_destination(mover, device):
 
 
 def test_the_gather_kernel_gets_the_sorted_order(mover, device):
-    made, launch = gathered(mover, device, row_nbytes=48, ordered=True)
+    made, launch = gather_ten_rows(mover, device, row_nbytes=48, ordered=True)
     assert launch.job.order == made.order
 
 
@@ -174,7 +174,7 @@ def test_the_gather_kernel_gets_the_sorted_order(mover, device):
     ],
 )
 def test_the_aligned_kernel_needs_aligned_source_and_destination(mover, device, options, name):
-    assert gathered(mover, device, **options)[1].name == name
+    assert gather_ten_rows(mover, device, **options)[1].name == name
 
 
 @pytest.mark.parametrize(
@@ -187,4 +187,4 @@ def test_the_aligned_kernel_needs_aligned_source_and_destination(mover, device, 
     ],
 )
 def test_few_blocks_read_host_memory_and_many_read_device_memory(mover, device, options, blocks):
-    assert gathered(mover, device, **options)[1].blocks == blocks
+    assert gather_ten_rows(mover, device, **options)[1].blocks == blocks

@@ -204,7 +204,7 @@ def test_a_fill_waits_for_every_stream_that_used_the_slot():
     assert len(memory.stream.waits) == 2
 
 
-def test_release_events_are_reused_and_only_current_ones_count():
+def test_release_events_are_reused_and_only_current_events_count():
     memory = slot()
     memory.record_release([5, 9])
     memory.wait_for_release()

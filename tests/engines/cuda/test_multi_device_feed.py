@@ -1,4 +1,4 @@
-"""Feeds for several devices of one process: rows, states, faults, and one page-lock for all devices.
+"""Feeds for several devices of one process: rows, states, faults and page-locks.
 
 No machine of this project has two GPUs. The devices are those of the fake driver, each with its own memory, queues and
 pace; a driver call while the other device is current is a fault.
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.engines.cuda.pull.host_comparison import KINDS, host_epoch, named, random_rows
+from tests.engines.cuda.pull.host_comparison import KINDS, as_dict, host_epoch, random_rows
 from tests.support.fake_cuda import PACES, StreamFramework, fake_gpus, wait_until_located
 from tests.support.profiles import FEW_EXAMPLES
 
@@ -42,7 +42,7 @@ def open_feed(pipeline, frameworks, **options):
 def read_parts(frameworks, batch):
     """Return the part of each device as host arrays."""
     return [
-        {name: framework.read(leaf) for name, leaf in named(part).items()}
+        {name: framework.read(leaf) for name, leaf in as_dict(part).items()}
         for framework, part in zip(frameworks, batch, strict=True)
     ]
 
@@ -245,7 +245,11 @@ def test_budgets_of_host_memory_are_divided():
         (make_pipeline(), ("auto", "cuda:0"), "chooses one device"),
         (make_pipeline(9), ("cuda:0", "cuda:1"), "batches of 9 rows cannot be divided among 2 devices"),
         (fb.from_arrays(np.arange(9)).batch(2), ("cuda:0", "cuda:1"), "has no row for 1 of 2 devices"),
-        (fb.from_generator(lambda: iter(np.arange(9))).batch(2), ("cuda:0", "cuda:1"), "of a fixed number of rows"),
+        (
+            fb.from_generator(lambda: iter(np.arange(9))).batch(2),
+            ("cuda:0", "cuda:1"),
+            "of a fixed number of indexed rows",
+        ),
     ],
     ids=[
         "none",

@@ -56,7 +56,7 @@ def copies(draw):
 boundary_lists = st.sets(st.integers(0, 90)).map(lambda boundaries: np.array(sorted(boundaries), np.uint64))
 
 
-def moved(sources, targets, lengths):
+def sources_by_target(sources, targets, lengths):
     """Return the source of each target byte. Each target byte is written once."""
     pairs = [
         (target + byte, source + byte)
@@ -115,7 +115,7 @@ def test_destination_has_gaps_between_batches(batch_rows, row_nbytes, gap):
 @given(copies=copies())
 def test_joined_copies_move_the_same_bytes_and_cannot_be_joined_again(copies):
     together = join_adjacent(*copies)
-    assert moved(*together) == moved(*copies)
+    assert sources_by_target(*together) == sources_by_target(*copies)
     assert [len(column) for column in join_adjacent(*together)] == [len(together[0])] * 3
     assert len(together[0]) <= len(copies[0])
 
@@ -128,7 +128,7 @@ def test_adjacent_rows_become_one_copy():
 @given(copies=copies(), boundaries=boundary_lists)
 def test_split_copies_move_the_same_bytes_and_none_crosses_a_boundary(copies, boundaries):
     pieces = split_at_boundaries(boundaries, *copies)
-    assert moved(*pieces) == moved(*copies)
+    assert sources_by_target(*pieces) == sources_by_target(*copies)
     assert not any(
         crosses_boundary(boundaries, *piece) for piece in zip(pieces[0].tolist(), pieces[2].tolist(), strict=True)
     )

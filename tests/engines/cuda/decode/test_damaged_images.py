@@ -1,4 +1,7 @@
-"""Images that neither the device nor the host can decode: other images of the batch replace them on the device."""
+"""Images that neither the device nor the host can decode.
+
+Other images of the batch replace them on the device.
+"""
 
 import re
 
@@ -35,7 +38,7 @@ def open_with_any_decoder(folder):
     return fb.from_images(files, size=SIZE, label=lambda path: int(path.stem), on_error="skip", max_errors=1)
 
 
-def test_the_nearest_good_image_of_the_batch_replaces_a_damaged_one_with_its_label(tmp_path, framework):
+def test_the_nearest_good_image_of_the_batch_and_its_label_replace_a_damaged_image(tmp_path, framework):
     paths = save_images(tmp_path, SIZES)
     expected, _, _ = decode_all(open_images(tmp_path, label="folder").batch(4), framework)
     damage(paths, [0, 2, 7])
@@ -49,7 +52,7 @@ def test_the_nearest_good_image_of_the_batch_replaces_a_damaged_one_with_its_lab
     assert re.search(r"decoder +nvjpeg", feed.explain())
 
 
-def test_an_image_that_only_the_host_decodes_may_replace_a_damaged_one(tmp_path, framework):
+def test_an_image_that_only_the_host_decodes_may_replace_a_damaged_image(tmp_path, framework):
     paths = save_images(tmp_path, SIZES)
     framework.nvjpeg.refuses.add(paths[1].read_bytes())
     expected, _, _ = decode_all(open_images(tmp_path).batch(4), framework)

@@ -1,4 +1,4 @@
-"""The device decoder after errors: memory stays allocated for queued kernels, and the host decodes the rest."""
+"""The device decoder after errors: its memory, and images that the host decodes."""
 
 from collections import namedtuple
 

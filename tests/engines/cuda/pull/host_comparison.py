@@ -1,4 +1,4 @@
-"""Random rows, feeds on the CUDA engine, and comparisons of their batches with those of a host feed."""
+"""Feeds on the CUDA engine, and comparisons of their batches with host batches."""
 
 from itertools import islice
 
@@ -22,15 +22,15 @@ def host_batches(pipeline, epochs=1):
 def host_epoch(pipeline, number):
     with pipeline.feed("numpy", device="cpu") as feed:
         feed.set_epoch(number)
-        return [{name: leaf.copy() for name, leaf in named(batch).items()} for batch in feed]
+        return [{name: leaf.copy() for name, leaf in as_dict(batch).items()} for batch in feed]
 
 
-def named(batch):
+def as_dict(batch):
     return batch if isinstance(batch, dict) else {"": batch}
 
 
 def read_all(framework, batches):
-    return [{name: framework.read(leaf) for name, leaf in named(batch).items()} for batch in batches]
+    return [{name: framework.read(leaf) for name, leaf in as_dict(batch).items()} for batch in batches]
 
 
 def assert_same(actual, expected):
@@ -55,7 +55,7 @@ def assert_same_as_host(pipeline, framework, *, epochs=3, **options):
 
 
 def random_rows(rows, length, dtype, *, apart=0, offset=0):
-    """Make rows of random bytes, with `apart` bytes after each row and `offset` bytes before the first row."""
+    """Make random rows, with `apart` bytes after each row and `offset` bytes before the first."""
     row_nbytes = length * np.dtype(dtype).itemsize
     stride = row_nbytes + apart
     raw = RNG.integers(0, 2 if dtype == "?" else 120, rows * stride + offset, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Helpers for tests of fills on the consumer's thread: warm feeds, and records of the calling threads."""
+"""Warm feeds and records of calling threads, for tests of the consumer's fills."""
 
 import itertools
 import mmap
@@ -22,7 +22,7 @@ CONSUMER = "consumer"  # name of the thread that iterates the feed in tests with
 WORKERS = {"forebay-0", "forebay-1"}
 
 
-def shuffled(rows=400, row_nbytes=100):
+def make_shuffled(rows=400, row_nbytes=100):
     return fb.from_arrays({"x": random_rows(rows, row_nbytes, "u1")}).shuffle(seed=1).batch(8)
 
 
@@ -34,7 +34,7 @@ def unaligned_rows(rows, row_nbytes):
 
 
 def locate_rows(framework, feed):
-    """Page-lock and upload all rows, wait until the workers are idle, and move to epoch 2."""
+    """Page-lock and upload all rows, wait for idle workers, and move to epoch 2."""
     read_all(framework, islice(feed, 1))
     wait_until_located()
     wait_until_idle(feed)
@@ -90,8 +90,8 @@ def limit_enqueuing(monkeypatch, answers):
     monkeypatch.setattr(IndexedFiller, "only_enqueues", lambda work, slot: next(answers) and original(work, slot))
 
 
-def received_until(framework, feed, kind):
-    """Return the batches before an error, and the error without its frames, which would keep a batch."""
+def collect_until(framework, feed, kind):
+    """Return the batches before an error, and the error. The frames of the error would keep a batch."""
     found = []
     try:
         for batch in feed:

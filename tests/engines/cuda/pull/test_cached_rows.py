@@ -1,4 +1,4 @@
-"""A device stages rows while a cache fills, and pulls them or keeps them resident when it is complete."""
+"""Cached rows on a device: staged while the cache fills, then pulled or resident."""
 
 import numpy as np
 import pytest

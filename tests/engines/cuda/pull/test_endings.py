@@ -13,7 +13,7 @@ from tests.engines.cuda.pull.queueing import (
     TIMEOUT_SECONDS,
     ConsumerThread,
     PausedCall,
-    shuffled,
+    make_shuffled,
     wait_until_idle,
     warm,
 )
@@ -56,7 +56,7 @@ def test_a_device_failure_at_close_leaves_the_array_unlocked(framework, monkeypa
 # The error is raised in the thread that closes last, which may be a worker thread.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_device_failure_at_close_releases_all_memory(framework, monkeypatch):
-    feed = feed_of(shuffled(), framework)
+    feed = feed_of(make_shuffled(), framework)
     read_all(framework, feed)
     monkeypatch.setattr(CudaEngine, "close", fail_after(CudaEngine.close))
     with suppress(DeviceError):
@@ -74,7 +74,7 @@ def fail_after(method):
 
 
 def test_a_batch_taken_late_is_complete_and_its_stream_is_recorded(monkeypatch):
-    pipeline = shuffled(rows=120)
+    pipeline = make_shuffled(rows=120)
     with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         epoch, paused = iter(feed), PausedCall(monkeypatch, CudaEngine, "hand_out")

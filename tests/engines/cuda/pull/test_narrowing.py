@@ -1,4 +1,4 @@
-"""64-bit numbers that a framework holds in 32 bits: pulled with 64 bits, and narrowed on the device."""
+"""Narrowing: the device pulls 64-bit numbers, and converts them to 32 bits."""
 
 from types import MethodType
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* cannot hold:UserWarning")
 NARROW_DTYPES = {"i8": "i4", "u8": "u4", "f8": "f4", "c16": "c8"}
 
 
-def narrowing(framework):
+def hold_32_bit_numbers(framework):
     """Make a framework hold 32-bit numbers, like JAX."""
 
     def framework_dtype(_, dtype):
@@ -28,7 +28,7 @@ def narrowing(framework):
     return framework
 
 
-def narrowed(batches):
+def narrow_batches(batches):
     with np.errstate(over="ignore"):
         return [
             {name: leaf.astype(NARROW_DTYPES.get(leaf.dtype.str[1:], leaf.dtype)) for name, leaf in batch.items()}
@@ -37,12 +37,12 @@ def narrowed(batches):
 
 
 def assert_same_as_host_narrowed(pipeline, framework, **options):
-    with feed_of(pipeline, narrowing(framework), **options) as feed:
+    with feed_of(pipeline, hold_32_bit_numbers(framework), **options) as feed:
         assert feed.plan.transport is not None
         for number in range(3):
             actual = read_all(framework, feed)  # the first batches are staged
             wait_until_located()
-            assert_same(actual, narrowed(host_epoch(pipeline, number)))
+            assert_same(actual, narrow_batches(host_epoch(pipeline, number)))
         return feed
 
 
@@ -99,15 +99,15 @@ def test_large_numbers_narrow_as_in_numpy(framework):
 def test_rows_transformed_on_the_host_are_narrowed_on_the_host(framework):
     data = {"x": np.arange(60.0)}
     pipeline = fb.from_arrays(data).batch(6).map(lambda batch: {"x": batch["x"] * 2})
-    with feed_of(pipeline, narrowing(framework)) as feed:
+    with feed_of(pipeline, hold_32_bit_numbers(framework)) as feed:
         assert feed.plan.transport is None
         assert feed.plan.layout.specs[0].dtype == np.float32
-        assert_same(read_all(framework, feed), narrowed(host_epoch(pipeline, 0)))
+        assert_same(read_all(framework, feed), narrow_batches(host_epoch(pipeline, 0)))
 
 
 def test_specs_of_device_transforms_are_those_of_the_framework(framework):
     pipeline = fb.from_arrays({"x": np.arange(60)}).batch(6).map(fb.scale({"x": 0.5}))
-    with feed_of(pipeline, narrowing(framework)) as feed:
+    with feed_of(pipeline, hold_32_bit_numbers(framework)) as feed:
         assert all(spec.dtype.itemsize == 4 for spec in feed.specs)
 
 
@@ -115,22 +115,22 @@ def test_specs_of_device_transforms_are_those_of_the_framework(framework):
 def test_large_integers_are_not_narrowed_before_they_are_scaled_or_cast(framework, made):
     data = {"x": random_rows(60, 28, "u1"), "y": 1_700_000_000_000 + np.arange(60)}
     pipeline = fb.from_arrays(data).batch(6).map(made)
-    with feed_of(pipeline, narrowing(framework)) as feed:
-        assert_same(read_all(framework, feed), narrowed(host_epoch(pipeline, 0)))
+    with feed_of(pipeline, hold_32_bit_numbers(framework)) as feed:
+        assert_same(read_all(framework, feed), narrow_batches(host_epoch(pipeline, 0)))
 
 
 def test_two_fields_of_one_name_are_refused(framework):
     data = {"a.b": np.arange(60), "a": {"b": np.arange(60.0)}}
     with pytest.raises(PipelineError, match="two fields have the same name"):
-        feed_of(fb.from_arrays(data).batch(6), narrowing(framework))
+        feed_of(fb.from_arrays(data).batch(6), hold_32_bit_numbers(framework))
 
 
 def test_the_reason_for_staging_is_about_the_rows_and_not_about_narrowing(framework):
     pipeline = fb.from_arrays({"x": np.arange(60.0).astype(">f8")}).batch(6)
-    with feed_of(pipeline, narrowing(framework)) as feed:
+    with feed_of(pipeline, hold_32_bit_numbers(framework)) as feed:
         assert "in native byte order" in feed.explain()
     with pytest.raises(PipelineError, match="in native byte order"):
-        feed_of(pipeline, narrowing(framework), resident="always")
+        feed_of(pipeline, hold_32_bit_numbers(framework), resident="always")
 
 
 def test_without_memory_for_the_buffers_rows_are_staged_and_reported(framework):
@@ -145,5 +145,5 @@ def test_without_memory_for_the_buffers_rows_are_staged_and_reported(framework):
 
 def test_narrowing_buffers_count_as_slot_memory(framework):
     pipeline = fb.from_arrays({"x": np.zeros((400, 100))}).batch(8)
-    with feed_of(pipeline, narrowing(framework), resident="never") as feed:
+    with feed_of(pipeline, hold_32_bit_numbers(framework), resident="never") as feed:
         assert feed.plan.transport.slot_nbytes >= feed.plan.group_batches * 8 * 100 * (8 + 4)

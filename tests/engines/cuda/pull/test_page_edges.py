@@ -30,7 +30,7 @@ class RecordingDevice:
 
 
 @contextmanager
-def room():
+def random_memory():
     """Yield random bytes over several pages, and their address."""
     memory = mmap.mmap(-1, ROOM)
     numbers = np.frombuffer(memory, np.uint8)
@@ -66,13 +66,13 @@ def row_bytes(parts, row_nbytes):
     return [ctypes.string_at(address, row_nbytes) for address in row_addresses(parts)]
 
 
-def split_and_located(edges, extents, row_nbytes):
+def split_and_locate(edges, extents, row_nbytes):
     return edges.locate([part for whole in extents for part in edges.split(whole, row_nbytes)])
 
 
 @given(shape=shapes(), first=st.integers(0, 1000), own_pages=st.booleans())
 def test_parts_cover_every_row_once_and_in_order(shape, first, own_pages):
-    with room() as (_, base):
+    with random_memory() as (_, base):
         whole = extent(base, shape, first=first, own_pages=own_pages)
         parts = UnlockableEdges(RecordingDevice()).split(whole, shape[1])
     extents = [part.extent for part in parts]
@@ -83,7 +83,7 @@ def test_parts_cover_every_row_once_and_in_order(shape, first, own_pages):
 
 @given(shape=shapes())
 def test_only_rows_outside_whole_pages_are_copied(shape):
-    with room() as (_, base):
+    with random_memory() as (_, base):
         whole = extent(base, shape)
         parts = UnlockableEdges(RecordingDevice()).split(whole, shape[1])
         start, stop = locked_span(whole, shape[1])
@@ -95,9 +95,9 @@ def test_only_rows_outside_whole_pages_are_copied(shape):
 @given(shape=shapes())
 def test_located_rows_have_the_same_bytes_and_alignment(shape):
     device = RecordingDevice()
-    with room() as (_, base):
+    with random_memory() as (_, base):
         whole, edges = extent(base, shape), UnlockableEdges(device)
-        parts = split_and_located(edges, [whole], shape[1])
+        parts = split_and_locate(edges, [whole], shape[1])
         assert row_bytes(parts, shape[1]) == row_bytes([whole], shape[1])
         assert [address % 16 for address in row_addresses(parts)] == [
             address % 16 for address in row_addresses([whole])
@@ -108,7 +108,7 @@ def test_located_rows_have_the_same_bytes_and_alignment(shape):
 
 @given(several=st.lists(shapes(), min_size=2, max_size=4))
 def test_edges_of_several_extents_do_not_overlap(several):
-    with room() as (_, base):
+    with random_memory() as (_, base):
         edges, extents = UnlockableEdges(RecordingDevice()), [extent(base, shape) for shape in several]
         parts_by_extent = [edges.split(whole, shape[1]) for whole, shape in zip(extents, several, strict=True)]
         located = [edges.locate(parts) for parts in parts_by_extent]
@@ -118,9 +118,9 @@ def test_edges_of_several_extents_do_not_overlap(several):
 
 @given(shape=shapes())
 def test_a_refresh_copies_changes_of_the_user(shape):
-    with room() as (numbers, base):
+    with random_memory() as (numbers, base):
         whole, edges = extent(base, shape), UnlockableEdges(RecordingDevice())
-        parts = split_and_located(edges, [whole], shape[1])
+        parts = split_and_locate(edges, [whole], shape[1])
         numbers += 1
         edges.refresh()
         assert row_bytes(parts, shape[1]) == row_bytes([whole], shape[1])
@@ -129,11 +129,11 @@ def test_a_refresh_copies_changes_of_the_user(shape):
 @given(shape=shapes())
 def test_every_located_row_is_in_locked_memory(shape):
     device = RecordingDevice()
-    with room() as (_, base):
+    with random_memory() as (_, base):
         whole = extent(base, shape)
         start, stop = locked_span(whole, shape[1])
         edges = UnlockableEdges(device)
-        parts = split_and_located(edges, [whole], shape[1])
+        parts = split_and_locate(edges, [whole], shape[1])
     spans = [(start, stop), *((address, address + nbytes) for address, nbytes in device.locked.items())]
     rows = [(address, address + shape[1]) for address in row_addresses(parts)]
     assert all(any(low <= begin and end <= high for low, high in spans) for begin, end in rows)
@@ -142,10 +142,10 @@ def test_every_located_row_is_in_locked_memory(shape):
 @given(shape=shapes())
 def test_extents_with_own_pages_are_not_split(shape):
     device = RecordingDevice()
-    with room() as (_, base):
+    with random_memory() as (_, base):
         whole, edges = extent(base, shape, own_pages=True), UnlockableEdges(device)
         start, stop = locked_span(whole, shape[1])
-        assert split_and_located(edges, [whole], shape[1]) == [whole]
+        assert split_and_locate(edges, [whole], shape[1]) == [whole]
     assert start <= whole.address
     assert whole.address + (whole.rows - 1) * whole.stride + shape[1] <= stop
     assert stop - start < (whole.rows - 1) * whole.stride + shape[1] + 2 * PAGE
@@ -154,18 +154,18 @@ def test_extents_with_own_pages_are_not_split(shape):
 
 def test_an_array_smaller_than_a_page_is_copied_as_a_whole():
     device = RecordingDevice()
-    with room() as (_, base):
+    with random_memory() as (_, base):
         edges = UnlockableEdges(device)
-        parts = split_and_located(edges, [extent(base, (100, 8, 8, 20))], 8)
+        parts = split_and_locate(edges, [extent(base, (100, 8, 8, 20))], 8)
     assert not any(base <= address < base + ROOM for address in row_addresses(parts))
     assert list(device.locked.values()) == [PAGE]
 
 
 def test_collected_edges_are_unlocked():
     device = RecordingDevice()
-    with room() as (_, base):
+    with random_memory() as (_, base):
         edges = UnlockableEdges(device)
-        split_and_located(edges, [extent(base, (100, 8, 8, 20))], 8)
+        split_and_locate(edges, [extent(base, (100, 8, 8, 20))], 8)
         assert len(device.locked) == 1
         del edges
     assert device.locked == {}
@@ -173,22 +173,22 @@ def test_collected_edges_are_unlocked():
 
 def test_a_page_aligned_array_is_not_split():
     device = RecordingDevice()
-    with room() as (_, base):
+    with random_memory() as (_, base):
         whole, edges = extent(base, (PAGE, 64, 64, 2 * PAGE // 64)), UnlockableEdges(device)
-        assert split_and_located(edges, [whole], 64) == [whole]
+        assert split_and_locate(edges, [whole], 64) == [whole]
         edges.refresh()
         edges.close()
     assert device.locked == {}
 
 
 def test_only_rows_at_the_edges_are_copied():
-    with room() as (_, base):
+    with random_memory() as (_, base):
         parts = UnlockableEdges(RecordingDevice()).split(extent(base, (PAGE - 32, 64, 64, 2 * PAGE // 64 + 1)), 64)
     assert [part.extent.rows for part in parts] == [1, 2 * PAGE // 64 - 1, 1]
 
 
 @pytest.mark.parametrize("own_pages", [False, True])
 def test_a_single_row_is_located(own_pages):
-    with room() as (_, base):
+    with random_memory() as (_, base):
         whole, edges = extent(base, (5, 3, 1, 1), own_pages=own_pages), UnlockableEdges(RecordingDevice())
-        assert row_bytes(split_and_located(edges, [whole], 3), 3) == row_bytes([whole], 3)
+        assert row_bytes(split_and_locate(edges, [whole], 3), 3) == row_bytes([whole], 3)

@@ -1,4 +1,4 @@
-"""Fills on the consumer's thread if a fill only enqueues work: which thread fills, and which rows."""
+"""Fills on the consumer's thread, for fills that only enqueue work."""
 
 import itertools
 import random
@@ -14,8 +14,8 @@ from tests.engines.cuda.pull.queueing import (
     RandomConsumer,
     limit_enqueuing,
     locate_rows,
+    make_shuffled,
     record_threads,
-    shuffled,
     unaligned_rows,
     warm,
 )
@@ -42,7 +42,7 @@ def refreshes(monkeypatch):
 
 @pytest.mark.parametrize("resident", ["always", "never"])
 def test_the_consumer_fills_groups_of_a_warm_feed(framework, fillers, resident):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with feed_of(pipeline, framework, resident=resident) as feed:
         warm(framework, feed)
         fillers.clear()
@@ -54,7 +54,7 @@ def test_the_consumer_fills_groups_of_a_warm_feed(framework, fillers, resident):
 
 
 def test_the_first_group_is_full_sized_if_all_rows_are_resident(framework, fillers):
-    with feed_of(shuffled(), framework, resident="always") as feed:
+    with feed_of(make_shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
         fillers.clear()
         read_all(framework, feed)
@@ -62,7 +62,7 @@ def test_the_first_group_is_full_sized_if_all_rows_are_resident(framework, fille
 
 
 def test_the_consumer_fills_as_many_groups_ahead_as_workers(framework, fillers):
-    with feed_of(shuffled(), framework, resident="always") as feed:
+    with feed_of(make_shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
         fillers.clear()
         next(iter(feed))
@@ -75,7 +75,7 @@ def test_the_device_context_is_entered_once_for_each_group(framework, monkeypatc
     def recording_depth(method):
         return lambda *arguments: (depths.append(framework.gpu.context_depth), method(*arguments))[1]
 
-    with feed_of(shuffled(), framework, resident="always") as feed:
+    with feed_of(make_shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
         monkeypatch.setattr(CudaEngine, "reclaim", recording_depth(reclaim))
         monkeypatch.setattr(RowPuller, "fill", recording_depth(fill))
@@ -85,7 +85,7 @@ def test_the_device_context_is_entered_once_for_each_group(framework, monkeypatc
 
 
 def test_no_worker_wakes_up_while_the_consumer_fills(framework, monkeypatch):
-    with feed_of(shuffled(), framework, resident="always") as feed:
+    with feed_of(make_shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
         claims = record_threads(monkeypatch, SlotExchange, "claim")
         for _ in range(3):
@@ -94,7 +94,7 @@ def test_no_worker_wakes_up_while_the_consumer_fills(framework, monkeypatch):
 
 
 def test_the_consumer_also_fills_later_passes_of_an_epoch(framework, fillers):
-    pipeline = shuffled().repeat(3)
+    pipeline = make_shuffled().repeat(3)
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         fillers.clear()
@@ -114,7 +114,7 @@ def test_the_consumer_also_fills_the_next_epoch_of_files(framework, fillers, tmp
 
 
 def test_only_feed_threads_allocate_slots_and_workspaces(framework, monkeypatch):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     opened = [record_threads(monkeypatch, CudaEngine, name) for name in ("open_slot", "allocate")]
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
@@ -128,7 +128,7 @@ def test_only_feed_threads_allocate_slots_and_workspaces(framework, monkeypatch)
 
 
 def test_a_consumer_that_released_its_batches_fills_again(framework, fillers):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         kept = list(feed)
@@ -235,7 +235,7 @@ def test_workers_wake_up_in_the_epoch_that_falls_back_to_dma(framework, fillers)
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 5, 9])
 def test_workers_wake_up_when_a_fill_no_longer_only_enqueues(framework, fillers, monkeypatch, before):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         fillers.clear()
@@ -247,7 +247,7 @@ def test_workers_wake_up_when_a_fill_no_longer_only_enqueues(framework, fillers,
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_row_arrives_if_fills_switch_threads_at_random(framework, monkeypatch, seed):
-    pipeline, dice = shuffled(), random.Random(seed)
+    pipeline, dice = make_shuffled(), random.Random(seed)
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         limit_enqueuing(monkeypatch, iter(lambda: dice.random() < 0.5, None))
@@ -256,7 +256,7 @@ def test_every_row_arrives_if_fills_switch_threads_at_random(framework, monkeypa
 
 
 def test_an_iteration_started_while_a_worker_fills_is_complete(framework, monkeypatch):
-    pipeline, inside, resume, fill = shuffled(), threading.Event(), threading.Event(), RowPuller.fill
+    pipeline, inside, resume, fill = make_shuffled(), threading.Event(), threading.Event(), RowPuller.fill
 
     def slow(puller, *arguments):
         inside.set()
@@ -323,7 +323,7 @@ def test_edges_are_in_at_most_two_groups_of_a_shuffle(framework, refreshes, seed
 
 
 def test_edges_are_refreshed_for_every_group_that_a_kernel_reads_from_the_host(framework, fillers, refreshes):
-    with feed_of(shuffled(), framework, resident="never") as feed:
+    with feed_of(make_shuffled(), framework, resident="never") as feed:
         warm(framework, feed)
         fillers.clear()
         refreshes.clear()
@@ -332,7 +332,7 @@ def test_edges_are_refreshed_for_every_group_that_a_kernel_reads_from_the_host(f
 
 
 def test_edges_are_not_refreshed_if_all_rows_are_resident(framework, refreshes):
-    with feed_of(shuffled(), framework, resident="always") as feed:
+    with feed_of(make_shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
         refreshes.clear()
         read_all(framework, feed)

@@ -1,4 +1,4 @@
-"""Interruptions of a fill on the consumer's thread: by new iterations, by errors and by other threads."""
+"""Interrupted fills on the consumer's thread: new iterations, errors and other threads."""
 
 import itertools
 import threading
@@ -13,8 +13,8 @@ from tests.engines.cuda.pull.queueing import (
     ConsumerThread,
     FailingFills,
     PausedCall,
-    received_until,
-    shuffled,
+    collect_until,
+    make_shuffled,
     start_closing,
     wait_until_idle,
     warm,
@@ -44,7 +44,7 @@ def clear_orders_after_test():
 
 @pytest.mark.parametrize("taken", [1, 6, 20])
 def test_a_second_iteration_inside_an_epoch_ends_the_first(framework, fillers, taken):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         fillers.clear()
@@ -59,7 +59,7 @@ def test_a_second_iteration_inside_an_epoch_ends_the_first(framework, fillers, t
 
 @pytest.mark.parametrize("taken", [1, 6, 20])
 def test_closing_inside_an_epoch_ends_the_iteration(framework, taken):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         epoch = iter(feed)
@@ -72,13 +72,13 @@ def test_closing_inside_an_epoch_ends_the_iteration(framework, taken):
 
 
 def test_ctrl_c_during_a_fill_is_raised_at_once_and_the_feed_stays_usable(framework, monkeypatch):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         for number in range(2, 7):
             with monkeypatch.context() as patch:
                 FailingFills(patch, KeyboardInterrupt(), first=4)
-                batches, _ = received_until(framework, feed, KeyboardInterrupt)
+                batches, _ = collect_until(framework, feed, KeyboardInterrupt)
             # Fill 4 fails before the consumer takes all batches of the fills 0 to 3.
             assert 0 < len(batches) < 4 * feed.plan.group_batches
             assert_same(batches, host_epoch(pipeline, number)[: len(batches)])
@@ -86,7 +86,7 @@ def test_ctrl_c_during_a_fill_is_raised_at_once_and_the_feed_stays_usable(framew
 
 
 def test_ctrl_c_while_a_group_is_claimed_loses_no_slot(monkeypatch):
-    pipeline, begin_pass, turns = shuffled(), RowPuller.begin_pass, itertools.count()
+    pipeline, begin_pass, turns = make_shuffled(), RowPuller.begin_pass, itertools.count()
 
     def interrupted(puller):
         if next(turns) < 3:
@@ -97,7 +97,7 @@ def test_ctrl_c_while_a_group_is_claimed_loses_no_slot(monkeypatch):
         warm(framework, feed)
         monkeypatch.setattr(RowPuller, "begin_pass", interrupted)
         for _ in range(3):
-            received_until(framework, feed, KeyboardInterrupt)
+            collect_until(framework, feed, KeyboardInterrupt)
         consumer = ConsumerThread(framework, iter(feed))
         in_time = consumer.has_finished()
         feed.close()
@@ -111,12 +111,12 @@ def test_ctrl_c_while_a_group_is_claimed_loses_no_slot(monkeypatch):
 
 @pytest.mark.parametrize("group", [0, 1, 3, 4])
 def test_an_error_is_raised_after_all_batches_before_its_group(framework, monkeypatch, fillers, group):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         fillers.clear()
         FailingFills(monkeypatch, ZeroDivisionError("divided"), first=group)
-        batches, error = received_until(framework, feed, ZeroDivisionError)
+        batches, error = collect_until(framework, feed, ZeroDivisionError)
         expected = host_epoch(pipeline, 2)[: group * feed.plan.group_batches]
         assert [batch["x"].tolist() for batch in batches] == [batch["x"].tolist() for batch in expected]
         assert any("while filling" in note and "epoch 2" in note for note in error.__notes__)
@@ -126,21 +126,21 @@ def test_an_error_is_raised_after_all_batches_before_its_group(framework, monkey
 
 
 def test_few_fills_are_tried_after_a_failed_group(monkeypatch):
-    with fake_cuda() as framework, feed_of(shuffled(), framework, resident="always") as feed:
+    with fake_cuda() as framework, feed_of(make_shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
         failing = FailingFills(monkeypatch, DeviceError("lost"), count=100)
-        received_until(framework, feed, DeviceError)
+        collect_until(framework, feed, DeviceError)
         assert failing.tried <= 3
 
 
 def test_a_permanent_device_failure_is_raised_in_an_endless_epoch(monkeypatch):
-    with fake_cuda() as framework, feed_of(shuffled().repeat(), framework, resident="always") as feed:
+    with fake_cuda() as framework, feed_of(make_shuffled().repeat(), framework, resident="always") as feed:
         read_all(framework, islice(feed, 1))
         wait_until_located()
         read_all(framework, islice(feed, 100))
         wait_until_idle(feed)
         FailingFills(monkeypatch, DeviceError("lost"), count=10_000)
-        batches, _ = received_until(framework, feed, DeviceError)
+        batches, _ = collect_until(framework, feed, DeviceError)
         assert batches == []
 
 
@@ -149,7 +149,7 @@ def test_a_permanent_device_failure_is_raised_in_an_endless_epoch(monkeypatch):
 
 @pytest.mark.parametrize("number", [0, 1, 4])
 def test_an_iteration_started_while_the_consumer_fills_is_complete(monkeypatch, number):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         paused = PausedCall(monkeypatch, RowPuller, "fill", number)
@@ -164,7 +164,7 @@ def test_an_iteration_started_while_the_consumer_fills_is_complete(monkeypatch, 
 
 @pytest.mark.parametrize("number", [0, 1, 4])
 def test_closing_waits_for_a_fill_of_the_consumer_and_ends_its_iteration(monkeypatch, number):
-    with fake_cuda() as framework, feed_of(shuffled(), framework, resident="always") as feed:
+    with fake_cuda() as framework, feed_of(make_shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
         paused = PausedCall(monkeypatch, RowPuller, "fill", number)
         consumer = ConsumerThread(framework, iter(feed))
@@ -181,7 +181,7 @@ def test_closing_wakes_a_consumer_that_is_about_to_wait(monkeypatch):
     paused, begin = PausedCall(monkeypatch, ConsumerThrottle, "on_request"), threading.Event()
     # No worker fills a slot before `begin` is set.
     monkeypatch.setattr(CudaEngine, "enter_worker_thread", lambda engine: begin.wait(TIMEOUT_SECONDS))
-    with fake_cuda() as framework, feed_of(shuffled(), framework, resident="always") as feed:
+    with fake_cuda() as framework, feed_of(make_shuffled(), framework, resident="always") as feed:
         consumer = ConsumerThread(framework, iter(feed))
         assert paused.is_reached()
         closing = start_closing(feed)
@@ -197,7 +197,7 @@ def test_closing_wakes_a_consumer_that_is_about_to_wait(monkeypatch):
 
 
 def test_a_batch_taken_during_close_is_complete_or_refused(monkeypatch):
-    pipeline = shuffled()
+    pipeline = make_shuffled()
     with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
         paused = PausedCall(monkeypatch, CudaEngine, "hand_out", feed.plan.group_batches)

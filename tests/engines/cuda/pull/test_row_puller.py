@@ -1,4 +1,4 @@
-"""Feeds on the CUDA engine with a fake driver: every batch equals the host batch at every pace."""
+"""Feeds on the CUDA engine with a fake driver: every batch equals the host batch."""
 
 import threading
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Windows on the CUDA engine with a fake driver: they share the memory of the series, on the host and on the device."""
+"""Windows on the CUDA engine with a fake driver. Windows share the memory of the series on host and device."""
 
 import numpy as np
 import pytest
