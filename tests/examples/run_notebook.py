@@ -1,4 +1,4 @@
-"""Run the code cells of a notebook in IPython, without a Jupyter kernel: python -m tests.examples.run_notebook FILE.
+"""Run the code cells of a notebook in IPython: python -m tests.examples.run_notebook FILE.
 
 IPython itself can run notebooks too, but it ends with exit status 0 if a cell fails.
 """

@@ -1,4 +1,4 @@
-"""Tests that the numbered examples run and are listed, and that reports and docs show their records."""
+"""The numbered examples run and are listed, and their records are shown."""
 
 import ast
 import importlib

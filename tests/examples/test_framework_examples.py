@@ -1,4 +1,4 @@
-"""Tests that the examples of PyTorch, JAX and CuPy run, and that all examples are short, plain and listed."""
+"""The examples of PyTorch, JAX and CuPy run. All examples are short, plain and listed."""
 
 import ast
 import json
