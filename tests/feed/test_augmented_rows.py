@@ -43,7 +43,7 @@ def augment(pipeline):
     )
 
 
-def received(batches):
+def checksums_of(batches):
     """Return (row, checksum of its pixels) of each row."""
     return [
         (row, image.astype(np.int64).ravel() @ np.arange(1, image.size + 1))
@@ -54,7 +54,7 @@ def received(batches):
 
 def epochs_of(pipeline, epochs=2, **options):
     with pipeline.feed("numpy", **options) as feed:
-        return [received(feed) for _ in range(epochs)]
+        return [checksums_of(feed) for _ in range(epochs)]
 
 
 PIPELINES = {
@@ -103,12 +103,12 @@ def test_a_resume_on_other_shards_and_batches_does_not_change_the_pixels(name, b
     for shard in range(shards[0]):
         with augmented.shard(shard, shards[0]).batch(batches[0]).feed("numpy") as feed:
             feed.set_epoch(epoch)
-            seen += received(islice(feed, steps))
+            seen += checksums_of(islice(feed, steps))
             state = feed.state_dict()
     for shard in range(shards[1]):
         with augmented.shard(shard, shards[1]).batch(batches[1]).feed("numpy") as feed:
             feed.load_state_dict(json.loads(json.dumps(state)))
-            seen += received(feed)
+            seen += checksums_of(feed)
     assert sorted(seen) == sorted(expected_epochs(name)[epoch])
 
 
@@ -131,10 +131,10 @@ def test_chains_of_methods_have_the_same_pixels_on_all_shards(chain, epoch, coun
     for index in range(min(count, chain.length)):
         with augmented.shard(index, count).batch(batch).feed("numpy") as feed:
             feed.set_epoch(epoch)
-            found += received(feed)
+            found += checksums_of(feed)
     with augmented.batch(7).feed("numpy") as feed:
         feed.set_epoch(epoch)
-        assert sorted(found) == sorted(received(feed))
+        assert sorted(found) == sorted(checksums_of(feed))
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -148,9 +148,9 @@ def test_each_occurrence_of_a_row_has_its_own_pixels(name):
 def test_worker_processes_and_a_simulated_device_have_the_same_pixels(name):
     pipeline = PIPELINES[name].map(same, where="process")
     with augment(pipeline).batch(5).feed("numpy") as feed:
-        in_process = received(feed)
+        in_process = checksums_of(feed)
     with augment(PIPELINES[name].map(same)).batch(3).feed("numpy", device=SimulatedEngine()) as feed:
-        assert received(feed) == in_process
+        assert checksums_of(feed) == in_process
 
 
 def test_each_pass_of_a_repeat_after_batch_has_its_own_pixels():
@@ -172,25 +172,25 @@ def test_random_numbers_of_ready_made_batches_belong_to_the_batch_and_the_place(
 # Where the pixels are computed
 
 
-def explained(pipeline, hand_off):
+def explain(pipeline, hand_off):
     with pipeline.batch(4).feed("numpy", device=DeviceLikeEngine(hand_off)) as feed:
         return feed.explain()
 
 
 def test_the_device_computes_pixels_even_if_more_bytes_cross():
-    text = explained(fb.from_arrays(rows_of(STAGED)).map(fb.random_resized_crop(4)), ImageHandOff())
+    text = explain(fb.from_arrays(rows_of(STAGED)).map(fb.random_resized_crop(4)), ImageHandOff())
     assert "the device computes pixels faster than the CPU; random numbers belong to the row" in text
 
 
 def test_a_device_without_array_operations_gets_pixels_of_the_host():
     pipeline = fb.from_arrays(rows_of(STAGED)).map(fb.random_resized_crop(4))
-    text = explained(pipeline, FakeDeviceHandOff())
+    text = explain(pipeline, FakeDeviceHandOff())
     assert "device computes pixels" not in text
     assert "random numbers belong to the row" in text
 
 
 def test_a_map_after_an_augmentation_keeps_the_augmentation_on_the_host():
-    text = explained(fb.from_arrays(rows_of(STAGED)).map(fb.flip()).map(same), ImageHandOff())
+    text = explain(fb.from_arrays(rows_of(STAGED)).map(fb.flip()).map(same), ImageHandOff())
     assert "device computes pixels" not in text
 
 
@@ -204,7 +204,7 @@ def test_an_augmentation_may_follow_a_device_map():
 
 
 def test_normalization_has_no_random_numbers():
-    text = explained(fb.from_arrays(rows_of(STAGED)).map(fb.normalize(0.5, 0.5)), ImageHandOff())
+    text = explain(fb.from_arrays(rows_of(STAGED)).map(fb.normalize(0.5, 0.5)), ImageHandOff())
     assert "random numbers" not in text
 
 

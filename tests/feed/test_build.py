@@ -25,7 +25,7 @@ class NarrowingHandOff(FakeDeviceHandOff):
 
 
 def staged_rows(rows=60):
-    """Rows that are not contiguous, so that a device cannot pull them and they are staged."""
+    """Rows that are not contiguous. A device cannot pull these rows, so the feed stages them."""
     random = np.random.default_rng(0)
     return {"x": np.asfortranarray(random.integers(0, 255, (rows, 4), np.uint8)), "row": np.arange(rows)}
 
@@ -149,7 +149,7 @@ def test_the_error_names_a_missing_field():
 # Through a whole feed
 
 
-def test_a_feed_with_casts_on_the_device_equals_one_on_the_host():
+def test_a_feed_with_casts_on_the_device_equals_a_feed_with_casts_on_the_host():
     pipeline = fb.from_arrays(staged_rows()).shuffle(seed=3).batch(7)
     pipeline = pipeline.map(fb.scale({"x": 1 / 255}, offset=0.5)).map(fb.cast({"row": "float64"}))
     found, expected = two_epochs_on_device(pipeline), two_epochs(pipeline)

@@ -28,7 +28,7 @@ def fail_at(failing, error):
 
 
 def assert_resumes_after(error, feed, epoch):
-    """Assert that an epoch of 400 rows ends with this error, and that its state resumes after the last received row."""
+    """Assert that an epoch ends with this error, and resumes after the last received row."""
     got = []
     with pytest.raises(error):
         collect_rows(epoch, got)

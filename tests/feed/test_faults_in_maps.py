@@ -1,4 +1,7 @@
-"""Maps that fail, kill their worker process or take long: the state is at the last batch that arrived."""
+"""Maps that fail, kill their worker process or take long.
+
+After a failure, the state is at the last batch that arrived.
+"""
 
 import os
 import re
@@ -26,7 +29,7 @@ def fail_on_fifty(batch):
 
 
 @pytest.mark.parametrize("where", ["thread", "process"])
-def test_all_batches_before_a_failing_one_arrive_and_the_state_is_before_it(where):
+def test_all_batches_before_a_failing_batch_arrive_and_the_state_is_before_it(where):
     pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fail_on_fifty, where=where)
     got = []
     with pipeline.feed("numpy") as feed:
@@ -37,7 +40,7 @@ def test_all_batches_before_a_failing_one_arrive_and_the_state_is_before_it(wher
     assert any("rows 50 to 59" in note for note in caught.value.__notes__)
 
 
-def test_batches_before_a_failing_one_arrive_when_a_worker_process_maps_several_at_a_time():
+def test_batches_before_a_failing_batch_arrive_when_a_worker_process_maps_several_at_a_time():
     pipeline = fb.from_arrays(np.arange(2000)).batch(1).map(fail_on_fifty, where="process")
     got = []
     with pipeline.feed("numpy") as feed:

@@ -16,7 +16,7 @@ import forebay as fb
 from forebay.errors import FeedClosedError, StateError
 
 
-def resumed(pipeline, state):
+def resume_feed(pipeline, state):
     feed = pipeline.feed("numpy")
     feed.load_state_dict(json.loads(json.dumps(state)))
     return feed
@@ -31,12 +31,12 @@ def test_a_resumed_feed_yields_the_same_rest_and_the_same_next_epoch(rows, batch
             next(iterator)
         state = feed.state_dict()
         rest, following = batches_of(iterator), batches_of(feed)
-    with resumed(pipeline, state) as other:
+    with resume_feed(pipeline, state) as other:
         assert batches_of(other) == rest
         assert batches_of(other) == following
 
 
-def test_state_counts_received_batches_and_not_prepared_ones():
+def test_state_counts_received_batches_and_not_prepared_batches():
     feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
     iterator = iter(feed)
     assert feed.state_dict()["position"] == 0
@@ -66,7 +66,7 @@ def test_an_unused_iterator_does_not_use_up_an_epoch(rows, steps, unused):
     with pipeline.feed("numpy") as first:
         list(islice(first, steps))
         state = first.state_dict()
-    with resumed(pipeline, state) as feed, resumed(pipeline, state) as other:
+    with resume_feed(pipeline, state) as feed, resume_feed(pipeline, state) as other:
         for _ in range(unused):
             iter(feed)
             assert feed.state_dict() == state
@@ -119,7 +119,7 @@ def test_a_feed_resumes_in_mid_epoch_on_another_number_of_shards(counts, steps):
     feeds = [pipeline.feed("numpy") for pipeline in shards(counts[0])]
     seen = [row for feed in feeds for _, batch in zip(range(steps), feed, strict=False) for row in batch.tolist()]
     for pipeline in shards(counts[1]):
-        seen += rows_of(resumed(pipeline, feeds[0].state_dict()))
+        seen += rows_of(resume_feed(pipeline, feeds[0].state_dict()))
     assert sorted(seen) == list(range(1000))
 
 
@@ -127,7 +127,7 @@ def test_a_feed_with_another_batch_size_resumes_at_the_same_row():
     source = fb.from_arrays(np.arange(1000)).shuffle(seed=6)
     feed = source.batch(100).feed("numpy")
     first = rows_of(islice(feed, 3))
-    rest = rows_of(resumed(source.batch(7), feed.state_dict()))
+    rest = rows_of(resume_feed(source.batch(7), feed.state_dict()))
     assert sorted(first + rest) == list(range(1000))
 
 

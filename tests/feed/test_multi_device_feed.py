@@ -1,4 +1,4 @@
-"""Feeds for several devices of one process: their rows after a resume at any position, and their statistics."""
+"""Feeds for several devices of one process: rows after a resume, and statistics."""
 
 import itertools
 from contextlib import suppress
@@ -33,7 +33,7 @@ def state_after(pipeline, batches):
 
 
 def open_at(pipeline, count, state):
-    """Return a feed at the position of a state, or None if some device would have no row in the last batch."""
+    """Return a feed at the position of a state, or None if a device would lack a row."""
     with suppress(PipelineError):
         feed = open_feed(pipeline, count)
         feed.load_state_dict(state)

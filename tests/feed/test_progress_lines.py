@@ -1,4 +1,4 @@
-"""A consumer that waits for work of other threads sees their progress line; other waits draw nothing."""
+"""A waiting consumer sees the progress line of the thread that works for it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Random numbers of maps on rows: they belong to the row, whatever delivers it."""
+"""Random numbers of maps on rows belong to the row on every path of a feed."""
 
 import json
 import warnings
@@ -23,7 +23,7 @@ def noise(batch, rng):
     return batch + rng.random(len(batch))
 
 
-def received(feed, state=None):
+def pairs_of(feed, state=None):
     """Return (row, random number) of each row of the rest of an epoch."""
     if state is not None:
         feed.load_state_dict(json.loads(json.dumps(state)))
@@ -59,7 +59,7 @@ RANDOM_ROWS = [
 
 def whole_epochs(pipeline, epochs=2):
     with pipeline.map(draw, seed=5).map(jitter).batch(4).feed("numpy") as feed:
-        return [received(feed) for _ in range(epochs)]
+        return [pairs_of(feed) for _ in range(epochs)]
 
 
 @cache
@@ -73,7 +73,7 @@ def test_batch_size_shards_and_budget_do_not_change_the_numbers(rows, batch, sha
     mapped = rows.pipeline.map(draw, seed=5).map(jitter)
     feeds = [mapped.shard(i, shards).batch(batch).feed("numpy", host_bytes=budget) for i in range(shards)]
     for expected in expected_epochs(rows.name):
-        assert sorted(pair for feed in feeds for pair in received(feed)) == sorted(expected)
+        assert sorted(pair for feed in feeds for pair in pairs_of(feed)) == sorted(expected)
     for feed in feeds:
         feed.close()
 
@@ -91,11 +91,11 @@ def test_a_resume_on_other_shards_and_batches_does_not_change_the_numbers(rows, 
     for shard in range(shards[0]):
         with mapped.shard(shard, shards[0]).batch(batches[0]).feed("numpy") as feed:
             feed.set_epoch(epoch)
-            seen += received(islice(feed, steps))
+            seen += pairs_of(islice(feed, steps))
             state = feed.state_dict()
     for shard in range(shards[1]):
         with mapped.shard(shard, shards[1]).batch(batches[1]).feed("numpy") as feed:
-            seen += received(feed, state)
+            seen += pairs_of(feed, state)
     assert sorted(seen) == sorted(expected_epochs(rows.name)[epoch])
 
 
@@ -106,7 +106,7 @@ def test_another_order_does_not_change_the_numbers_of_a_row(seed, rows):
         in_order.map(draw, seed=1).batch(7).feed("numpy") as expected,
         in_order.shuffle(seed=seed).map(draw, seed=1).batch(5).feed("numpy") as shuffled,
     ):
-        assert dict(received(shuffled)) == dict(received(expected))
+        assert dict(pairs_of(shuffled)) == dict(pairs_of(expected))
 
 
 @pytest.mark.parametrize("rows", RANDOM_ROWS, ids=repr)
@@ -117,10 +117,10 @@ def test_rows_that_occur_several_times_have_different_numbers(rows):
 
 def test_each_pass_of_a_repeat_after_batch_has_its_own_numbers():
     with fb.from_arrays(np.arange(10)).map(draw).batch(4).repeat(2).feed("numpy") as feed:
-        pairs = received(feed)
+        pairs = pairs_of(feed)
     assert len({number for _, number in pairs}) == 20
     with fb.from_arrays(np.arange(10)).map(draw).batch(3).repeat(2).feed("numpy") as other:
-        assert sorted(received(other)) == sorted(pairs)
+        assert sorted(pairs_of(other)) == sorted(pairs)
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_worker_processes_draw_the_same_numbers(rows):
     pairs = []
     for pipeline in pipelines:
         with pipeline.feed("numpy") as feed:
-            pairs += received(feed)
+            pairs += pairs_of(feed)
     assert sorted(pairs) == sorted(expected_epochs(rows.name)[0])
 
 
@@ -145,7 +145,7 @@ def test_worker_processes_with_several_batches_per_task_draw_the_same_numbers():
         pipeline.map(draw).batch(64).feed("numpy") as in_thread,
     ):
         assert in_process.plan.group_batches > 1
-        assert received(in_process) == received(in_thread)
+        assert pairs_of(in_process) == pairs_of(in_thread)
 
 
 @pytest.mark.slow
@@ -153,13 +153,13 @@ def test_a_padded_batch_has_the_same_numbers():
     pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(draw, seed=5).map(jitter)
     for where in (pipeline, pipeline.map(lambda row: row, where="process")):
         with where.batch(5, pad=0).feed("numpy") as feed:
-            assert received(feed) == expected_epochs("shuffled")[0]
+            assert pairs_of(feed) == expected_epochs("shuffled")[0]
 
 
 def test_a_device_receives_the_same_numbers():
     pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(draw, seed=5).map(jitter).batch(6)
     with pipeline.feed("numpy", device=SimulatedEngine(bytes_per_second=1e9, latency_seconds=1e-6)) as feed:
-        assert received(feed) == expected_epochs("shuffled")[0]
+        assert pairs_of(feed) == expected_epochs("shuffled")[0]
 
 
 def test_explain_says_to_what_the_random_numbers_belong():
@@ -186,7 +186,7 @@ def test_a_state_of_0_1_resumes_with_a_warning_if_a_map_draws_numbers_of_rows():
         next(feed)
         with pytest.warns(UserWarning, match=r"map\(draw, rows\) draws different .* finish the run with it"):
             feed.load_state_dict(old_state(feed))
-        assert received(feed) == expected_epochs("shuffled")[0][4:]
+        assert pairs_of(feed) == expected_epochs("shuffled")[0][4:]
         with warnings.catch_warnings(action="error"):
             feed.load_state_dict(feed.state_dict())
 

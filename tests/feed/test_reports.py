@@ -1,4 +1,4 @@
-"""`stats()` counts what the consumer received, and `on_stats()` reports it regularly."""
+"""`stats()` counts received batches and rows, and `on_stats()` reports the counts regularly."""
 
 import itertools
 import json

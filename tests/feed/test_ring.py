@@ -112,7 +112,7 @@ TestRing = RingMachine.TestCase
 TestRing.settings = settings(stateful_step_count=60)
 
 
-def test_groups_are_delivered_in_order_whatever_order_they_are_filled_in():
+def test_groups_are_delivered_in_order_even_if_they_are_filled_in_another_order():
     ring = Ring(3)
     fills = [ring.start_fill() for _ in range(3)]
     for fill in reversed(fills):

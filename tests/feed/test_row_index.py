@@ -36,7 +36,7 @@ class RecordingIndex(RowIndex):
         return found
 
 
-def shuffled(rows=ROWS):
+def make_shuffled(rows=ROWS):
     return fb.from_arrays({"x": np.zeros((rows, 1), np.uint8)}).shuffle(seed=3)
 
 
@@ -56,11 +56,11 @@ def walk_groups(index, groups, *, prepare=True):
 @pytest.mark.parametrize(
     "pipeline",
     [
-        shuffled().batch(BATCH_ROWS),
-        shuffled().batch(BATCH_ROWS).repeat(2),
-        shuffled().batch(BATCH_ROWS).repeat().take(2 * ROWS // BATCH_ROWS),
-        shuffled().batch(BATCH_ROWS).take(50),
-        shuffled().shard(1, 3).batch(BATCH_ROWS),
+        make_shuffled().batch(BATCH_ROWS),
+        make_shuffled().batch(BATCH_ROWS).repeat(2),
+        make_shuffled().batch(BATCH_ROWS).repeat().take(2 * ROWS // BATCH_ROWS),
+        make_shuffled().batch(BATCH_ROWS).take(50),
+        make_shuffled().shard(1, 3).batch(BATCH_ROWS),
     ],
     ids=["once", "twice", "endless, limited", "limited within a pass", "a shard"],
 )
@@ -74,7 +74,7 @@ def test_only_the_first_chunk_is_waited_for_and_each_is_computed_once(pipeline, 
 
 
 def test_a_resumed_epoch_continues_at_its_position():
-    pipeline = shuffled().batch(BATCH_ROWS)
+    pipeline = make_shuffled().batch(BATCH_ROWS)
     index, groups = (
         RecordingIndex(pipeline),
         groups_of(pipeline, Cursor(epoch=1, position=1000, batches=10), Cursor(epoch=2)),
@@ -86,7 +86,7 @@ def test_a_resumed_epoch_continues_at_its_position():
 
 
 def test_only_the_next_chunk_is_prepared_once_half_of_the_current_one_is_used():
-    pipeline = shuffled().batch(BATCH_ROWS)
+    pipeline = make_shuffled().batch(BATCH_ROWS)
     index, groups = RecordingIndex(pipeline), groups_of(pipeline, Cursor())
     walk_groups(index, groups[:3])
     assert list(index.computed_chunks) == [(0, 0, 0)]
@@ -95,7 +95,7 @@ def test_only_the_next_chunk_is_prepared_once_half_of_the_current_one_is_used():
 
 
 def test_late_groups_do_not_recompute_used_chunks():
-    pipeline = shuffled(100).batch(BATCH_ROWS).repeat(20)
+    pipeline = make_shuffled(100).batch(BATCH_ROWS).repeat(20)
     index, groups = RecordingIndex(pipeline), groups_of(pipeline, Cursor())
     for start in range(0, len(groups), 5):  # five groups get their row numbers, then each prepares the next chunk
         for group in groups[start : start + 5]:
@@ -132,7 +132,7 @@ def prepare_calls(monkeypatch):
 
 
 def test_worker_threads_prepare_chunks_and_the_consumer_never_does(prepare_calls):
-    with shuffled().batch(10).feed("numpy", device="cpu") as feed:
+    with make_shuffled().batch(10).feed("numpy", device="cpu") as feed:
         for _ in range(3):
             sum(1 for _ in feed)
     assert prepare_calls
@@ -142,7 +142,7 @@ def test_worker_threads_prepare_chunks_and_the_consumer_never_does(prepare_calls
 def test_no_batch_waits_for_the_chunk_of_the_next_epoch(monkeypatch):
     go_on = threading.Event()
     monkeypatch.setattr(RowIndex, "prepare_after", lambda self, group: group.ends_epoch and go_on.wait(TIMEOUT_SECONDS))
-    with shuffled().batch(10).feed("numpy", device=SimulatedEngine()) as feed:
+    with make_shuffled().batch(10).feed("numpy", device=SimulatedEngine()) as feed:
         try:
             assert sum(1 for _ in feed) == -(-ROWS // 10)
             assert not go_on.is_set()
@@ -155,5 +155,5 @@ def test_an_error_while_preparing_does_not_end_the_feed(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(RowIndex, "prepare_after", refuse)
-    with shuffled().batch(10).feed("numpy", device="cpu") as feed:
+    with make_shuffled().batch(10).feed("numpy", device="cpu") as feed:
         assert [sum(1 for _ in feed) for _ in range(3)] == [-(-ROWS // 10)] * 3

@@ -1,4 +1,4 @@
-"""Maps with on_error="skip": other rows of the batch replace rows that fail, and the feed counts them."""
+"""Maps with on_error="skip": other rows of the batch replace rows that fail."""
 
 import gc
 import json
@@ -35,15 +35,15 @@ def numbers(rows=48):
     return fb.from_arrays(np.arange(rows))
 
 
-def skipping(pipeline, where="thread", max_errors=1.0, function=refuse_bad):
+def skip_errors(pipeline, where="thread", max_errors=1.0, function=refuse_bad):
     return pipeline.map(function, where=where, on_error="skip", max_errors=max_errors)
 
 
-def received(feed):
+def row_numbers_of(feed):
     return [batch["row"].tolist() for batch in feed]
 
 
-def replaced(batch):
+def replace_bad_rows(batch):
     """Return the rows of a batch as a feed that skips must deliver them."""
     good = [place for place, row in enumerate(batch) if row not in BAD]
     return [batch[min(good, key=lambda other: (abs(other - place), other))] for place in range(len(batch))]
@@ -58,14 +58,17 @@ def test_batches_have_replaced_rows_after_a_resume_and_on_every_shard(batch, see
             expected = [rows.tolist() for rows in feed]
         if any(set(rows) <= BAD for rows in expected):
             continue  # a batch without a good row
-        with skipping(good).batch(batch).feed("numpy") as feed, skipping(good).batch(batch).feed("numpy") as other:
+        with (
+            skip_errors(good).batch(batch).feed("numpy") as feed,
+            skip_errors(good).batch(batch).feed("numpy") as other,
+        ):
             first = [next(feed)["row"].tolist() for _ in range(min(steps, len(feed) - 1))]
             other.load_state_dict(json.loads(json.dumps(feed.state_dict())))
-            assert first + received(other) == [replaced(rows) for rows in expected]
+            assert first + row_numbers_of(other) == [replace_bad_rows(rows) for rows in expected]
 
 
 def test_all_fields_of_a_row_are_replaced_together():
-    with skipping(numbers()).batch(8).feed("numpy") as feed:
+    with skip_errors(numbers()).batch(8).feed("numpy") as feed:
         for batch in feed:
             assert (batch["row"] * 2.0).tolist() == batch["double"].tolist()
 
@@ -74,8 +77,8 @@ def test_all_fields_of_a_row_are_replaced_together():
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_threads_and_processes_skip_name_and_count_the_same_rows(where):
     pipeline = numbers().shuffle(seed=1)
-    with skipping(pipeline, where).batch(8).feed("numpy") as feed, pipeline.batch(8).feed("numpy") as plain:
-        assert received(feed) == [replaced(rows.tolist()) for rows in plain]
+    with skip_errors(pipeline, where).batch(8).feed("numpy") as feed, pipeline.batch(8).feed("numpy") as plain:
+        assert row_numbers_of(feed) == [replace_bad_rows(rows.tolist()) for rows in plain]
         stats, text = feed.stats()["skipped_rows"], feed.explain()
     assert (stats["count"], stats["received_rows"]) == (5, 48)
     assert {first["row"] for first in stats["first"]} == BAD
@@ -92,46 +95,46 @@ def test_threads_and_processes_skip_name_and_count_the_same_rows(where):
 @pytest.mark.slow
 def test_a_worker_process_with_several_batches_per_task_names_the_rows():
     bad = numbers(2003).shuffle(seed=2)
-    with skipping(bad, "process").batch(4).feed("numpy") as feed:
+    with skip_errors(bad, "process").batch(4).feed("numpy") as feed:
         assert feed.plan.group_batches > 1
-        received(feed)
+        row_numbers_of(feed)
         assert {first["row"] for first in feed.stats()["skipped_rows"]["first"]} == BAD
 
 
 @pytest.mark.slow
 def test_rows_that_a_map_in_threads_skips_before_a_map_in_processes_are_counted_once():
-    pipeline = skipping(numbers().shuffle(seed=1)).map(identity, where="process").batch(8)
+    pipeline = skip_errors(numbers().shuffle(seed=1)).map(identity, where="process").batch(8)
     with pipeline.feed("numpy") as feed:
-        received(feed)
+        row_numbers_of(feed)
         assert feed.stats()["skipped_rows"]["count"] == len(BAD)
 
 
 def test_repeated_rows_are_named_by_their_row_number():
-    with skipping(numbers(10).repeat(2)).batch(5).feed("numpy") as feed:
-        received(feed)
+    with skip_errors(numbers(10).repeat(2)).batch(5).feed("numpy") as feed:
+        row_numbers_of(feed)
         assert [first["row"] for first in feed.stats()["skipped_rows"]["first"]] == [0, 5, 6, 0, 5]
         assert feed.stats()["skipped_rows"]["count"] == 6
 
 
 def test_rows_of_a_stream_are_named_by_their_position():
     stream = fb.from_generator(lambda: iter(np.arange(48)))
-    with skipping(stream.shard(1, 2)).batch(6).feed("numpy") as feed:
-        received(feed)
+    with skip_errors(stream.shard(1, 2)).batch(6).feed("numpy") as feed:
+        row_numbers_of(feed)
         assert [first["row"] for first in feed.stats()["skipped_rows"]["first"]] == [5, 17]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_padded_batches_have_replaced_rows(where):
-    with skipping(numbers(), where).batch(8, pad=0).feed("numpy") as feed:
-        assert received(feed) == [replaced(list(range(start, start + 8))) for start in range(0, 48, 8)]
+    with skip_errors(numbers(), where).batch(8, pad=0).feed("numpy") as feed:
+        assert row_numbers_of(feed) == [replace_bad_rows(list(range(start, start + 8))) for start in range(0, 48, 8)]
         assert feed.stats()["skipped_rows"]["count"] == len(BAD)
 
 
 def test_a_device_receives_replaced_rows():
     engine = SimulatedEngine(bytes_per_second=1e9, latency_seconds=1e-6)
-    with skipping(numbers()).batch(8).feed("numpy", device=engine) as feed:
-        assert received(feed) == [replaced(list(range(start, start + 8))) for start in range(0, 48, 8)]
+    with skip_errors(numbers()).batch(8).feed("numpy", device=engine) as feed:
+        assert row_numbers_of(feed) == [replace_bad_rows(list(range(start, start + 8))) for start in range(0, 48, 8)]
 
 
 def test_a_row_that_fails_does_not_change_the_random_numbers_of_the_others():
@@ -144,7 +147,7 @@ def test_a_row_that_fails_does_not_change_the_random_numbers_of_the_others():
     def draw_all(row, rng):
         return {"row": row, "drawn": rng.random()}
 
-    with skipping(numbers(), function=draw).batch(8).feed("numpy") as feed:
+    with skip_errors(numbers(), function=draw).batch(8).feed("numpy") as feed:
         drawn = {row: number for batch in feed for row, number in zip(*batch.values(), strict=True)}
     with numbers().map(draw_all).batch(8).feed("numpy") as feed:
         expected = {row: number for batch in feed for row, number in zip(*batch.values(), strict=True)}
@@ -155,7 +158,7 @@ def test_a_row_that_fails_does_not_change_the_random_numbers_of_the_others():
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_a_batch_without_a_good_row_raises_and_the_state_is_before_it(where):
     rows = np.array([1, 2, 3, 4, 5, 6, 7, 8])
-    with skipping(fb.from_arrays(rows), where).batch(2).feed("numpy") as feed:
+    with skip_errors(fb.from_arrays(rows), where).batch(2).feed("numpy") as feed:
         batches = [next(feed)["row"].tolist() for _ in range(2)]
         with pytest.raises(TransformError, match=r"failed for all 2 rows of a batch.*ValueError: row 5 is bad"):
             next(feed)
@@ -164,7 +167,7 @@ def test_a_batch_without_a_good_row_raises_and_the_state_is_before_it(where):
 
 
 def test_the_sample_rows_may_begin_with_a_bad_row():
-    with skipping(numbers()).batch(3).feed("numpy") as feed:
+    with skip_errors(numbers()).batch(3).feed("numpy") as feed:
         assert [str(spec) for spec in feed.specs] == ["int64[]", "float64[]"]
         assert next(feed)["row"].tolist() == [1, 1, 2]
         assert feed.stats()["skipped_rows"]["count"] == 1  # the call for the sample rows does not count
@@ -172,11 +175,11 @@ def test_the_sample_rows_may_begin_with_a_bad_row():
 
 def test_sample_rows_of_which_all_fail_raise_when_the_feed_starts():
     with pytest.raises(TransformError, match="failed for all 4 rows"):
-        skipping(numbers(), function=refuse_all).batch(4).feed("numpy")
+        skip_errors(numbers(), function=refuse_all).batch(4).feed("numpy")
 
 
 def test_more_errors_than_max_errors_raise_with_the_count_and_the_first_error():
-    with skipping(numbers(), max_errors=0.003).batch(8).feed("numpy") as feed:
+    with skip_errors(numbers(), max_errors=0.003).batch(8).feed("numpy") as feed:
         next(feed)
         next(feed)
         with pytest.raises(TransformError, match=r"failed for 4 of 24 rows.*max_errors=0\.003.*row 0: ValueError"):
@@ -187,9 +190,9 @@ def test_more_errors_than_max_errors_raise_with_the_count_and_the_first_error():
 def test_max_errors_counts_the_rows_of_all_epochs():
     pipeline = numbers(600).map(refuse_bad, on_error="skip", max_errors=0.006).batch(50)
     with pipeline.feed("numpy") as feed:
-        assert len(received(feed)) == 12  # 5 of 600 rows failed, which counts as 5 of 1000
+        assert len(row_numbers_of(feed)) == 12  # 5 of 600 rows failed, which counts as 5 of 1000
         with pytest.raises(TransformError, match=r"failed for 10 of 650 rows"):
-            received(feed)
+            row_numbers_of(feed)
 
 
 def test_two_maps_have_their_own_counts_and_limits():
@@ -198,9 +201,9 @@ def test_two_maps_have_their_own_counts_and_limits():
             raise KeyError("late")
         return row
 
-    first = skipping(numbers(), max_errors=0.5)
+    first = skip_errors(numbers(), max_errors=0.5)
     with first.map(refuse_late, on_error="skip", max_errors=0.001).batch(8).feed("numpy") as feed:
-        received(feed)
+        row_numbers_of(feed)
         stats = feed.stats()["skipped_rows"]
     assert stats["count"] == 6
     assert stats["first"][-1]["row"] == 30
@@ -211,7 +214,7 @@ def test_a_feed_without_skipped_rows_says_nothing_about_them(caplog):
     with caplog.at_level(logging.WARNING), numbers().map(identity).batch(8).feed("numpy") as feed:
         list(feed)
         assert "skipped_rows" not in feed.stats()
-    with skipping(numbers(), function=identity).batch(8).feed("numpy") as feed:
+    with skip_errors(numbers(), function=identity).batch(8).feed("numpy") as feed:
         list(feed)
         assert feed.stats()["skipped_rows"] == {"count": 0, "received_rows": 48, "first": []}
         assert "skipped:" not in feed.explain()
@@ -232,8 +235,8 @@ def test_errors_of_skipped_rows_keep_no_object_of_the_map_alive():
 
     gc.disable()  # so that a cycle of references stays
     try:
-        with skipping(numbers(), function=decode).batch(8).feed("numpy") as feed:
-            received(feed)
+        with skip_errors(numbers(), function=decode).batch(8).feed("numpy") as feed:
+            row_numbers_of(feed)
         assert len(images) == 0
     finally:
         gc.enable()
@@ -250,8 +253,8 @@ def test_exceptions_that_end_a_program_are_never_skipped(error):
             raise error("stop")
         return {"row": row}
 
-    with skipping(numbers(), function=fail).batch(8).feed("numpy") as feed, pytest.raises(error):
-        received(feed)
+    with skip_errors(numbers(), function=fail).batch(8).feed("numpy") as feed, pytest.raises(error):
+        row_numbers_of(feed)
 
 
 def return_none_for_bad(row):
@@ -265,7 +268,7 @@ def change_the_tree(row):
 @pytest.mark.parametrize("function", [return_none_for_bad, change_the_tree])
 def test_a_wrong_result_is_not_skipped(function):
     with pytest.raises(TransformError):
-        list(skipping(numbers(), function=function).batch(8).feed("numpy"))
+        list(skip_errors(numbers(), function=function).batch(8).feed("numpy"))
 
 
 @pytest.mark.parametrize(
@@ -301,4 +304,4 @@ def test_an_unknown_on_error_is_refused():
 def test_without_on_error_a_failing_row_ends_the_feed():
     pipeline = numbers().take(40).map(lambda row: row + 1).map(refuse_bad).batch(4)
     with pipeline.feed("numpy") as feed, pytest.raises(ValueError, match="row 5 is bad"):
-        received(feed)
+        row_numbers_of(feed)

@@ -1,4 +1,4 @@
-"""Leases: a slot is released when its roots have no more references than when the lease was made."""
+"""Leases: a slot is released when no object refers to its roots any more."""
 
 import gc
 import mmap
