@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: read many damaged files, print a table, and keep the inputs of failures.
+"""`python -m tests.fuzz`: read damaged files, print a table, and keep failing inputs.
 
     python -m tests.fuzz --files 100000 --seed 0 --jobs 2     all formats, then faults of a store
     python -m tests.fuzz --files 5000 --format zarr           one format

@@ -1,4 +1,4 @@
-"""One case: an undamaged sample, and the damaged files that a seed and a number determine."""
+"""One case: an undamaged sample, and damaged files that seed and number determine."""
 
 from dataclasses import dataclass
 from random import Random
@@ -24,7 +24,7 @@ class Case:
 
     @property
     def is_under_checksum(self) -> bool:
-        """Whether a checksum covers every changed byte, and the length of every file is the same."""
+        """Whether a checksum covers every changed byte, and no length has changed."""
         before = self.sample.files
         if self.forged or before.keys() != self.files.keys():
             return False

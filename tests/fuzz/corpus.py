@@ -1,4 +1,4 @@
-"""One list of undamaged samples for each format, made by the libraries that usually write the format."""
+"""One list of undamaged samples for each format, made by its usual libraries."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Which lines of Forebay ran, so that the fuzzer can prefer inputs that reach new lines.
+"""The lines of Forebay that ran. The fuzzer prefers inputs that reach new lines.
 
 No coverage-guided fuzzer for Python has wheels for ARM and x86-64 and a permissive licence, so `--guided` uses the
 tracing of the interpreter. Tracing shows the lines of Forebay's own parsers, but not of C libraries.

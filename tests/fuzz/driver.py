@@ -28,7 +28,7 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class FuzzPlan:
-    """What to run. `counts` has the number of cases of each format."""
+    """The cases of a run. `counts` has the number of cases of each format."""
 
     counts: dict[str, int]
     seed: int
@@ -74,7 +74,7 @@ def run_cases(plan: FuzzPlan, report: Callable[[FuzzedCase], None]) -> None:
 
 
 def _units(plan: FuzzPlan) -> Iterator[tuple[str, range]]:
-    """Yield the units of all formats by turns, so that every part of a run covers all formats."""
+    """Yield the units of all formats by turns. Every part of a run then covers all formats."""
     columns: list[Sequence[tuple[str, range]]] = []
     for name, count in plan.counts.items():
         stop = plan.first + count

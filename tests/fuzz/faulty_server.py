@@ -43,7 +43,7 @@ _BAD_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """What the server does."""
+    """The objects, the versions and the faults of the server."""
 
     objects: Mapping[str, tuple[bytes, bytes]]  # path -> content of the first and of the second version
     version_style: str

@@ -18,7 +18,7 @@ def join_records(records: Sequence[bytes], lengths: Mapping[int, int] | None = N
 
 
 def split_records(data: bytes) -> list[bytes]:
-    """Return the records of an undamaged file, and as many as possible of a damaged one."""
+    """Return the records of a file, or as many as possible if it is damaged."""
     records, offset = [], 0
     while offset + 16 <= len(data):
         (nbytes,) = struct.unpack_from("<Q", data, offset)

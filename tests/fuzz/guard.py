@@ -1,4 +1,6 @@
-"""Detects what a reader must never do: run code, use files outside of its folder, connect to other machines.
+"""A guard that detects what a reader must never do.
+
+A reader must not run code, use files outside of its folder, or connect to other machines.
 
 An audit hook sees calls that go through Python. For calls inside C libraries, a folder that only a payload creates and
 the content of a canary file show the harm.
@@ -47,7 +49,7 @@ class Guard:
             self._is_active = False
 
     def find_harm(self) -> str:
-        """Return what happened during the last `watch`, or an empty text."""
+        """Return the harm during the last `watch`, or an empty text."""
         executed = self._base / "executed"
         if executed.exists():
             executed.rmdir()

@@ -62,7 +62,7 @@ def _set_byte(rng: Random, data: bytes) -> bytes:
 
 
 def _set_number(rng: Random, data: bytes) -> bytes:
-    """Overwrite 2, 4 or 8 bytes with a number, in either byte order, often at an aligned offset."""
+    """Overwrite 2, 4 or 8 bytes with a number, often at an aligned offset."""
     width = rng.choice((2, 4, 8))
     offset = _choose_offset(rng, len(data))
     if rng.random() < 0.7:

@@ -1,4 +1,4 @@
-"""How a case is read: rows through Forebay, captures through the doctor."""
+"""Readers of cases: Forebay reads rows, and the doctor reads captures."""
 
 import io
 import json
@@ -50,7 +50,7 @@ def _identity(leaf: Any) -> tuple[Any, ...]:
 
 
 def read_rows(folder: Path, sample: Sample, *, through_feed: bool) -> ReadRows:
-    """Open the files, and read the first rows: in order and scattered, or through a feed."""
+    """Read the first rows: in order and scattered, or through a feed."""
     pipeline = fb.from_files(str(folder / sample.opened), **_with_budget(sample))
     source: Any = pipeline.source
     try:

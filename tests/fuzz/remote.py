@@ -1,4 +1,4 @@
-"""Cases of a faulty store: Forebay reads the rows of the listed version, or raises an error.
+"""Cases of a faulty store: the rows of the listed version, or an error.
 
 Requests run in several threads, so the order in which they meet the faults differs from run to run. The faults, the
 objects and the change of version depend only on the seed.
@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 0.7  # the default is 30 s
 
 
 def make_plan(seed: int, index: int) -> ServerPlan:
-    """Return what the server of a case does."""
+    """Return the plan of the server of a case."""
     rng = Random(f"{seed} {FORMAT} {index}")
     suffix = rng.choice((".npy", ".npy", ".csv"))
     share = rng.choice((0.0, 0.1, 0.3, 0.8))

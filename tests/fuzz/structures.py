@@ -63,7 +63,7 @@ def damages_for(name: str, data: bytes) -> tuple[StructureDamage, ...]:
 
 
 def _for_plain(name: str, data: bytes) -> tuple[StructureDamage, ...]:
-    """Return the functions for a file that is not compressed, or for the content of a gzip file."""
+    """Return the functions for a plain file, or for the content of a gzip file."""
     for pattern, damages in _BY_NAME.items():
         if re.search(pattern, name):
             return damages
@@ -133,7 +133,7 @@ def change_npy_header(rng: Random, data: bytes) -> bytes | None:
 
 
 def change_zip_field(rng: Random, data: bytes) -> bytes | None:
-    """Write a number to a field of a local header, a directory entry or the end record."""
+    """Write a number to a field of a header, directory entry or end record."""
     headers = [
         (found.start(), nbytes)
         for signature, nbytes in _ZIP_SIGNATURES.items()

@@ -21,7 +21,7 @@ class FuzzResult:
     failures: Sequence[FuzzedCase]
 
     def describe(self, seed: int) -> list[str]:
-        """Return the lines of the table, in Markdown, and one line for each group of failures."""
+        """Return the lines of a Markdown table, and one line for each group of failures."""
         lines = ["| format | tried | same rows | other rows | refused | failed |", "|---|---|---|---|---|---|"]
         total: Counter[str] = Counter()
         for name, counts in self.counts.items():

@@ -33,7 +33,7 @@ SAMPLE = Sample("sample", {"x.tar": bytes(2048)}, "x.tar", checked={"x.tar": ((5
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory) -> list[FuzzedCase]:
-    """The cases of all formats, and every attack once, from one run, because its processes take seconds to start."""
+    """The cases of all formats and every attack. One run makes all, because its processes start slowly."""
     attacks = {"attacks": len(load_samples("attacks"))}
     counts = dict(share_files(FILES, [*FORMATS, remote.FORMAT])) | attacks
     cases: list[FuzzedCase] = []
@@ -113,7 +113,7 @@ ROWS = ReadRows([array_rows()])
 COVERED = Case(SAMPLE, {"x.tar": bytes(600) + b"x" + bytes(1447)})
 
 
-def raising(error):
+def make_failing_read(error):
     def read():
         raise error
 
@@ -126,9 +126,9 @@ def raising(error):
         (lambda: ReadRows([array_rows()]), Kind.SAME),
         (lambda: ReadRows([-array_rows()]), Kind.WRONG),
         (lambda: ReadRows([array_rows()[:3]]), Kind.WRONG),
-        (raising(SourceError("x")), Kind.REFUSED),
-        (raising(ValueError("x")), Kind.UNTYPED),
-        (raising(MemoryError("x")), Kind.MEMORY),
+        (make_failing_read(SourceError("x")), Kind.REFUSED),
+        (make_failing_read(ValueError("x")), Kind.UNTYPED),
+        (make_failing_read(MemoryError("x")), Kind.MEMORY),
         (lambda: ReadRows([bytes_as_rows(CANARY_TEXT)]), Kind.HARM),
     ],
 )

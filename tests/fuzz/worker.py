@@ -89,7 +89,7 @@ class Worker:
         return make_case(format_name, self._seed, index)
 
     def _prepare(self, format_name: str) -> None:
-        """Read the undamaged samples once, except attacks. This also imports the libraries of the format."""
+        """Read the undamaged samples once, except attacks. The first read imports the libraries of the format."""
         if any(name == format_name for name, _ in self._expected):
             return
         _limit_address_space(None)
