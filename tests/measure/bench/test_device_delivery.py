@@ -1,4 +1,4 @@
-"""Delivery of batches over any number of epochs, and the checks of their rows, with a NumPy consumer."""
+"""Delivery of batches over any number of epochs, with checks of their rows."""
 
 import itertools
 import subprocess
@@ -41,7 +41,7 @@ class NumpyConsumer:
 
 
 class CountingContender:
-    """A contender that counts epochs and returns the batches of the workload in order, or the given batches."""
+    """A contender that counts epochs, with the batches of the workload or the given batches."""
 
     def __init__(self, batches=None):
         self.started = 0
@@ -88,7 +88,7 @@ def test_an_interval_continues_where_the_last_one_stopped():
 
 
 @pytest.mark.usefixtures("ticking_clock")
-def test_no_other_work_runs_between_the_prefetched_batches_and_the_measured_ones(monkeypatch):
+def test_no_other_work_runs_between_the_prefetched_and_the_measured_batches(monkeypatch):
     endless, events = delivery(CountingContender()), []
 
     class Clock:

@@ -27,7 +27,7 @@ def _patient(monkeypatch):
 
 @pytest.fixture(params=DISK_CASES, ids=lambda case: case.name)
 def work(request, tmp_path):
-    """The workload of a case with a few MiB and the options of its first entry."""
+    """The workload of a case, with few rows and the options of its first entry."""
     case = request.param
     small = replace(case.work, rows=4096, options={**case.work.options, **case.entries[0].options})
     path = write_file(small, "disk", tmp_path)

@@ -1,4 +1,4 @@
-"""The bench case of the first batch of many rows: its pipelines, and the meter without the first loader."""
+"""The bench case of the first batch of many rows."""
 
 import numpy as np
 import pytest

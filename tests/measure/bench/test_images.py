@@ -1,4 +1,4 @@
-"""The bench case of image files: its files, its contenders and the batches that a sample leaves out."""
+"""The bench case of image files: its files, contenders and drained batches."""
 
 from dataclasses import replace
 

@@ -12,11 +12,11 @@ from forebay.measure.bench.results_file import SCHEMA_VERSION, from_json, to_jso
 RECORDED = sorted((ROOT / "benchmarks" / "results").glob("h200*.json"))
 
 
-def test_results_read_from_json_equal_the_written_ones(fixed_results):
+def test_results_read_from_json_equal_the_written_results(fixed_results):
     assert from_json(json.loads(json.dumps(to_json(fixed_results)))) == fixed_results
 
 
-def test_gpu_results_read_from_json_equal_the_written_ones(fixed_gpu_results):
+def test_gpu_results_read_from_json_equal_the_written_results(fixed_gpu_results):
     assert from_json(json.loads(json.dumps(to_json(fixed_gpu_results)))) == fixed_gpu_results
 
 

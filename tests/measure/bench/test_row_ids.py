@@ -18,7 +18,7 @@ def test_rows_are_numbered_and_otherwise_random():
     assert 0.4 < FLOATS[:, 1:].mean() < 0.6
 
 
-def test_data_larger_than_the_random_block_repeats_it():
+def test_data_larger_than_the_random_block_repeats_the_block():
     rows = make_numbered_rows(3000, (16384,), "uint8")
     assert np.array_equal(rows[2048, 4:], rows[0, 4:])
     assert rows[2999, :4].view("<u4") == 2999

@@ -20,7 +20,7 @@ LOOP = Entry("loop into an array", "row_loop")
 
 @pytest.fixture
 def first_batch_case(tiny_case):
-    """Return a function that makes a tiny case whose meter needs no framework, so its processes start quickly."""
+    """Return a function that makes a tiny case. Its meter needs no framework, so processes start quickly."""
     columns = (ResultColumn("first", "ms", "first batch"),)
     return lambda *entries: replace(tiny_case(*entries), meter="first_batch", columns=columns, targets=())
 

@@ -1,4 +1,4 @@
-"""The bench cases of DataFrames and sparse rows: their contenders deliver the rows of the source."""
+"""The bench cases of DataFrames and sparse rows deliver the rows of the source."""
 
 import numpy as np
 import pytest

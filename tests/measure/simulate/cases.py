@@ -52,7 +52,7 @@ def even_scenarios(draw):
 
 
 def event_by_event(arrivals, services, servers):
-    """Return when each batch ends, with one queue of waiting batches and one of batches in service."""
+    """Return when each batch ends, with queues of waiting batches and of batches in service."""
     arriving = sorted((arrival, number) for number, arrival in enumerate(arrivals))
     waiting, serving, done, now = [], [], {}, 0.0
     while arriving or waiting or serving:
@@ -69,7 +69,7 @@ def event_by_event(arrivals, services, servers):
 
 
 def documented_shares():
-    """Return scenario, changes and percentage of busy GPU time of the rows of docs/scale.md for one host."""
+    """Return the one-host rows of docs/scale.md: scenario, changes, percentage of busy GPU time."""
     text = (ROOT / "docs" / "scale.md").read_text()
     rows = re.findall(r"^\| `(\w+)((?: --set [\w.=]+)*)` \|[^|]+\| (\d+) % \|", text, re.MULTILINE)
     return [(name, changes.split()[1::2], int(share)) for name, changes, share in rows]

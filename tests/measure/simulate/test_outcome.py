@@ -1,4 +1,4 @@
-"""The outcome of a scenario: its bottleneck, the gain of doubling it, the GPU hours lost."""
+"""The outcome of a scenario: bottleneck, gain of its doubling, lost GPU hours."""
 
 from dataclasses import replace
 

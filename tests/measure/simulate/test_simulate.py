@@ -1,4 +1,4 @@
-"""The simulation: the step time that each slow part alone causes, and properties of all scenarios."""
+"""The simulation: step times with one slow part, and properties of all scenarios."""
 
 from dataclasses import replace
 
