@@ -1,4 +1,4 @@
-"""Alias tables have exactly the rounded weights, and are the same for every length of the windows."""
+"""Alias tables have the rounded weights, and do not depend on the window length."""
 
 import hashlib
 from unittest.mock import patch

@@ -38,7 +38,7 @@ stops = st.sampled_from(["first", "all"]) | st.integers(1, 300)
 
 
 @st.composite
-def interleaved(draw):
+def interleaved_orders(draw):
     parts = draw(placed_parts)
     weights = tuple(draw(st.lists(st.integers(1, 9), min_size=len(parts), max_size=len(parts))))
     return parts, Interleaved.of(parts, weights, draw(stops), draw(st.none() | seeds))
@@ -88,7 +88,7 @@ def test_a_shuffle_of_concatenated_sources_can_be_computed_on_a_device():
     assert all_rows(order, 5).tolist() == all_rows(whole, 5).tolist()
 
 
-@given(made=interleaved(), epoch=st.integers(0, 9))
+@given(made=interleaved_orders(), epoch=st.integers(0, 9))
 def test_each_part_of_an_interleaved_order_comes_in_its_own_order(made, epoch):
     parts, order = made
     rows = all_rows(order, epoch)
@@ -128,7 +128,7 @@ def test_stop_all_ends_with_the_row_that_completes_the_last_part(parts, weights,
     assert np.bincount(part_numbers(parts, all_rows(even)), minlength=len(parts))[last] == lengths[last]
 
 
-@given(made=interleaved(), shards=st.integers(1, 5))
+@given(made=interleaved_orders(), shards=st.integers(1, 5))
 def test_shards_of_an_interleaved_order_are_its_positions(made, shards):
     _, order = made
     rows = np.empty(order.length, np.int64)

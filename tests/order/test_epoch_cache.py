@@ -1,4 +1,4 @@
-"""An epoch table is computed once, needs at most `epoch_nbytes`, and is not sent to other processes."""
+"""Epoch tables: computed once, within `epoch_nbytes`, and not sent to other processes."""
 
 import pickle
 import tracemalloc
@@ -17,23 +17,23 @@ ROWS = 1_000_000
 OVERHEAD_NBYTES = 4 << 20  # for arrays with the rows of one step, and for Python objects
 
 
-def sampled(count, replacement=False):
+def make_sampled(count, replacement=False):
     weights = np.random.default_rng(0).random(ROWS)
     return Sampled.of(Sequential(ROWS), weights, seed=0, count=count, replacement=replacement)
 
 
-def bucketed(order):
+def make_bucketed(order):
     lengths = np.random.default_rng(0).integers(1, 60, ROWS)
     return BucketedBatches.of(order, LengthBuckets.of(lengths, 500, drop_remainder=False))
 
 
 ORDERS = {
-    "sample all rows": lambda: sampled(ROWS),
-    "sample some rows": lambda: sampled(ROWS * 2 // 3),
-    "sample few rows": lambda: sampled(1000),
-    "token batches": lambda: bucketed(Sequential(ROWS)),
-    "token batches of a shuffle": lambda: bucketed(Shuffled(Sequential(ROWS), 0)),
-    "token batches of a block shuffle": lambda: bucketed(BlockShuffled(Sequential(ROWS), 0, 1000, 8)),
+    "sample all rows": lambda: make_sampled(ROWS),
+    "sample some rows": lambda: make_sampled(ROWS * 2 // 3),
+    "sample few rows": lambda: make_sampled(1000),
+    "token batches": lambda: make_bucketed(Sequential(ROWS)),
+    "token batches of a shuffle": lambda: make_bucketed(Shuffled(Sequential(ROWS), 0)),
+    "token batches of a block shuffle": lambda: make_bucketed(BlockShuffled(Sequential(ROWS), 0, 1000, 8)),
 }
 
 
@@ -51,10 +51,10 @@ def test_the_tables_of_three_epochs_need_no_more_memory_than_epoch_nbytes(make):
 
 
 def test_an_order_counts_the_tables_inside_of_it():
-    one = sampled(10)
+    one = make_sampled(10)
     both = Concatenated.of([OrderPart(one, 0), OrderPart(Repeated(one, 2), ROWS)])
     assert both.epoch_nbytes == 2 * one.epoch_nbytes > 0
-    assert sampled(10, replacement=True).epoch_nbytes == 0
+    assert make_sampled(10, replacement=True).epoch_nbytes == 0
 
 
 def test_several_threads_compute_the_table_of_an_epoch_once():
@@ -76,8 +76,8 @@ def test_a_table_that_cannot_be_computed_does_not_block_the_next_attempt():
 
 
 def test_an_order_with_computed_tables_can_be_sent_to_another_process():
-    order = sampled(100)
+    order = make_sampled(100)
     expected = order.rows(1, np.arange(100)).tolist()
     message = pickle.dumps(order)
     assert pickle.loads(message).rows(1, np.arange(100)).tolist() == expected
-    assert len(message) == len(pickle.dumps(sampled(100)))
+    assert len(message) == len(pickle.dumps(make_sampled(100)))

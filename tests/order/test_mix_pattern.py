@@ -1,4 +1,4 @@
-"""Patterns of interleaved orders: exact counts in each period, even spread, and any position computed directly."""
+"""Patterns of interleaved orders: exact counts, even spread, any position computed directly."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Row orders: every order is an exact permutation, computable at any position and stable between versions."""
+"""Row orders: exact permutations, computed at any position, stable between versions."""
 
 import numpy as np
 import pytest
@@ -169,11 +169,11 @@ def test_positions_of_many_passes_in_any_order_have_the_rows_of_their_passes(inn
     assert order.rows(2, positions).tolist() == expected
 
 
-def selected(inner, numbers):
+def select_positions(inner, numbers):
     return Selected.of_positions(inner, np.array(numbers) % inner.length)
 
 
-def sampled(inner, replacement):
+def sample_all(inner, replacement):
     return Sampled.of(inner, np.ones(inner.length), seed=1, count=inner.length, replacement=replacement)
 
 
@@ -186,8 +186,8 @@ ORDERS = st.recursive(
         st.builds(Repeated, inner, st.integers(1, 3)),
         st.builds(lambda inner, start: Span(inner, start % inner.length), inner, st.integers(0, 9)),
         st.builds(lambda inner, seed: SplitPart(inner, seed, 0, inner.length), inner, seeds),
-        st.builds(selected, inner, st.lists(st.integers(0, 9), min_size=1, max_size=9)),
-        st.builds(sampled, inner, st.booleans()),
+        st.builds(select_positions, inner, st.lists(st.integers(0, 9), min_size=1, max_size=9)),
+        st.builds(sample_all, inner, st.booleans()),
     ),
     max_leaves=4,
 )

@@ -55,7 +55,7 @@ def test_at_most_one_packed_row_is_at_most_half_full(lengths, row_length, seed):
 
 
 def best_fit(lengths, row_length):
-    """Return the number of rows of a plain best-fit packer, which packs the longest texts first."""
+    """Return the number of rows of a plain best-fit packer. It packs the longest texts first."""
     spaces = []
     for length in sorted(lengths.tolist(), reverse=True):
         fitting = [space for space in spaces if space >= length]

@@ -19,7 +19,7 @@ LENGTHS = st.one_of(
 )
 
 
-def computed_with_numpy(function, *arguments):
+def compute_with_numpy(function, *arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(permutation, "load_permute", lambda: None)
         patch.setattr(sampling, "load_draw_alias", lambda: None)
@@ -38,7 +38,7 @@ def test_c_and_numpy_apply_the_same_permutation(length, key, count, step):
     rows = order(positions)
     assert rows.dtype == np.int64
     assert rows.shape == positions.shape
-    assert np.array_equal(rows, computed_with_numpy(order, positions))
+    assert np.array_equal(rows, compute_with_numpy(order, positions))
     assert ((rows >= 0) & (rows < length)).all()
 
 
@@ -48,7 +48,7 @@ def test_c_and_numpy_draw_the_same_numbers_from_an_alias_table(weight_count, epo
     table, positions = AliasTable(rng.random(weight_count)), rng.integers(0, 1 << 40, count * step)[::step]
     drawn = table.draw(epoch_key, positions)
     assert drawn.dtype == np.int64
-    assert np.array_equal(drawn, computed_with_numpy(table.draw, epoch_key, positions))
+    assert np.array_equal(drawn, compute_with_numpy(table.draw, epoch_key, positions))
 
 
 @pytest.mark.parametrize("length", [8193, 16384, 16385, 100_000])
@@ -59,7 +59,7 @@ def test_every_row_occurs_once(length):
 
 def test_positions_may_be_integers_of_another_type():
     order, positions = Permutation(20_000, 3), np.arange(6, dtype=np.int32)
-    assert np.array_equal(order(positions), computed_with_numpy(order, positions))
+    assert np.array_equal(order(positions), compute_with_numpy(order, positions))
 
 
 def test_threads_share_a_permutation():
