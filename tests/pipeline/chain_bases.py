@@ -1,4 +1,4 @@
-"""Pipelines with which a random chain begins: rows that contain their number, in every kind of source."""
+"""Pipelines with which a random chain begins. Each row contains its number."""
 
 import tempfile
 from dataclasses import dataclass

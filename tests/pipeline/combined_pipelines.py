@@ -18,7 +18,7 @@ def epoch_of(pipeline, epoch=0):
         return rows_of(feed)
 
 
-def resumed(pipeline, state):
+def resume_feed(pipeline, state):
     feed = pipeline.feed("numpy")
     feed.load_state_dict(json.loads(json.dumps(state)))
     return feed

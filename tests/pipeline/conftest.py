@@ -1,4 +1,4 @@
-"""The arguments of `cache()`: tests with the fixture `place` run with a cache in RAM and with a folder."""
+"""Arguments of `cache()`: the fixture `place` is a budget in RAM, or a folder."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A folder with good and damaged images, and the rows that a feed that skips damaged images must deliver."""
+"""A folder with good and damaged images, and the rows that a feed delivers."""
 
 import numpy as np
 from PIL import Image
@@ -14,8 +14,8 @@ __all__ = [
     "in_order",
     "make_folder",
     "open_images",
-    "received",
-    "replaced",
+    "row_numbers_of",
+    "replace_bad_rows",
 ]
 
 ROWS = 40
@@ -43,17 +43,17 @@ def open_images(folder, max_errors=1.0, **options):
     return fb.from_images(files_of(folder), on_error="skip", **options)
 
 
-def replaced(batch, bad=BAD):
+def replace_bad_rows(batch, bad=BAD):
     """Return the row numbers of a batch as a feed that skips must deliver them."""
     good = [place for place, row in enumerate(batch) if row not in bad]
     return [batch[min(good, key=lambda other: (abs(other - place), other))] for place in range(len(batch))]
 
 
 def in_order(batch_rows, rows=ROWS):
-    return [replaced(range(start, min(start + batch_rows, rows))) for start in range(0, rows, batch_rows)]
+    return [replace_bad_rows(range(start, min(start + batch_rows, rows))) for start in range(0, rows, batch_rows)]
 
 
-def received(feed):
+def row_numbers_of(feed):
     """Return the row numbers of each batch. The pixels and the label of a row must agree."""
     batches = [{name: np.array(leaf) for name, leaf in batch.items()} for batch in feed]
     assert all((batch["image"][:, 0, 0, 0] == batch["label"]).all() for batch in batches)

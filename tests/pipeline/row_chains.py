@@ -1,4 +1,4 @@
-"""Random chains of the pipeline methods that choose rows, with a plain NumPy model of their rows."""
+"""Random chains of methods that choose rows, with a NumPy model of the rows."""
 
 import re
 from collections.abc import Callable
@@ -100,19 +100,19 @@ def select(draw, chain):
         assume(chain.length <= 2 or len(choice) != chain.length or max(choice) > 1)  # else `choice` looks like a mask
     else:
         choice = np.array(draw(st.lists(st.booleans(), min_size=chain.length, max_size=chain.length).filter(any)))
-    return chain.then(lambda rows: rows.select(choice), _exactly(chain, choice))
+    return chain.then(lambda rows: rows.select(choice), _exact_rows(chain, choice))
 
 
 def skip(draw, chain):
     count = draw(st.integers(0, chain.length - 1))
     known = {"length": chain.length - count, "is_complete": chain.is_complete and count == 0}
-    return chain.then(lambda rows: rows.skip(count), _exactly(chain, slice(count, None)), **known)
+    return chain.then(lambda rows: rows.skip(count), _exact_rows(chain, slice(count, None)), **known)
 
 
 def take(draw, chain):
     count = draw(st.integers(1, chain.length))
     known = {"length": count, "is_complete": chain.is_complete and count == chain.length}
-    return chain.then(lambda rows: rows.take(count), _exactly(chain, slice(count)), **known)
+    return chain.then(lambda rows: rows.take(count), _exact_rows(chain, slice(count)), **known)
 
 
 def split(draw, chain):
@@ -128,7 +128,7 @@ def split(draw, chain):
 
 
 def split_by(draw, chain):
-    """Split by labels or by a field, and check that the parts have all rows, and each group in one part."""
+    """Split by labels or by a field, and check that no group is in two parts."""
     (by, groups), seed, number = _labels(draw, chain), draw(st.none() | seeds), draw(st.integers(0, 1))
     if chain.length < 2:
         return chain
@@ -143,7 +143,7 @@ def split_by(draw, chain):
     assert not groups_of_parts[0] & groups_of_parts[1]
     assert parts == [chain.rows[np.isin(groups, list(kept))].tolist() for kept in groups_of_parts]
     made = chain.then(lambda rows: rows.split(0.5, 0.5, seed=seed, by=by)[number], np.array(parts[number]))
-    return _needing_field(made, by)
+    return _require_field(made, by)
 
 
 def filter_rows(draw, chain):
@@ -170,12 +170,12 @@ def shuffle(draw, chain):
 
 def sample(draw, chain):
     weights = np.array(draw(st.lists(st.integers(0, 3), min_size=chain.length, max_size=chain.length).filter(any)))
-    return _sampled(draw, chain, weights > 0, weights=weights)
+    return _draw_sample(draw, chain, weights > 0, weights=weights)
 
 
 def sample_balance(draw, chain):
     by, _ = _labels(draw, chain)
-    return _needing_field(_sampled(draw, chain, np.ones(chain.length, bool), balance=by), by)
+    return _require_field(_draw_sample(draw, chain, np.ones(chain.length, bool), balance=by), by)
 
 
 def window(draw, chain):
@@ -192,13 +192,13 @@ def window(draw, chain):
     def step(rows):
         return rows.window(length, stride=stride, horizon=horizon, within=by)
 
-    made = chain.then(step, _exactly(chain, starts))
+    made = chain.then(step, _exact_rows(chain, starts))
     assert read_numbers(made.rows_pipeline, last_number) == chain.rows[np.add(starts, last)].tolist()
     if made.row_steps is not None:
         made = replace(
             made, row_steps=(*made.row_steps, lambda rows: rows.window(length, stride=stride, horizon=horizon))
         )
-    return _needing_field(made, by)
+    return _require_field(made, by)
 
 
 def concat(draw, chain):
@@ -206,7 +206,7 @@ def concat(draw, chain):
         return chain
     other = draw(_others(chain))
     both = {"rows": np.concatenate([chain.rows, other.rows]), "length": chain.length + other.length}
-    made = _combined(chain, other, fb.concat(chain.rows_pipeline, other.rows_pipeline))
+    made = _combine(chain, other, fb.concat(chain.rows_pipeline, other.rows_pipeline))
     return replace(made, **both, is_complete=chain.is_complete and other.is_complete)
 
 
@@ -222,7 +222,7 @@ def interleave(draw, chain):
     assert set(rows.tolist()) <= set(possible.tolist())
     assert stop != "all" or not (chain.is_complete and other.is_complete) or set(rows) == set(possible)
     assert stop != 30 or len(rows) == 30
-    made = replace(_combined(chain, other, mixed), length=len(rows))
+    made = replace(_combine(chain, other, mixed), length=len(rows))
     is_exact = made.is_exact and seed is None
     return replace(made, rows=rows if is_exact else possible, is_exact=is_exact, is_complete=is_exact)
 
@@ -240,7 +240,7 @@ def map_rows(draw, chain):
 
 
 def map_skip(draw, chain):
-    """Map with a function that never fails: the result of a failure depends on the batch."""
+    """Map with a function that never fails. The result of a failure would depend on the batch."""
     return chain.then(lambda rows: rows.map(_same, on_error="skip"))
 
 
@@ -250,7 +250,7 @@ def cache(draw, chain):
 
 
 def disk_cache(draw, chain):
-    """Cache in a folder that all chains share, so that only the keys keep their rows apart."""
+    """Cache in a folder that all chains share. Only the keys keep the rows of chains apart."""
     budget, folder = draw(st.none() | st.integers(1, 50)), scratch_folder() / "rows"
     if budget is None:
         return chain.then(lambda rows: rows.cache(folder))
@@ -265,7 +265,7 @@ WORDS = {word.__name__: word for word in _WORDS}
 
 @st.composite
 def chains(draw, word=None):
-    """Draw a chain of up to four words over up to 40 rows of any kind, or a chain of one given word.
+    """Draw a chain of up to four words, or a chain of one given word.
 
     If a call is refused for a reason in `REFUSALS`, the chain leaves the call out.
     """
@@ -295,7 +295,7 @@ def _is_documented(name, chain, error):
 
 @st.composite
 def _others(draw, chain):
-    """Draw a pipeline to combine with a chain: another base with at most one word, or the chain itself."""
+    """Draw a pipeline to combine with a chain: a new base, or the chain itself."""
     (name,) = chain.words & set(BASES)
     first = chain.last_base + NEXT_BASE
     if chain.row_steps is None or name == "packed" or first > LAST_BASE:
@@ -311,12 +311,12 @@ def _others(draw, chain):
     return _apply(draw, other, word) if word else other
 
 
-def _combined(chain, other, pipeline):
+def _combine(chain, other, pipeline):
     known = {"is_exact": chain.is_exact and other.is_exact, "last_base": chain.last_base + NEXT_BASE}
     return replace(chain, rows_pipeline=pipeline, words=chain.words | other.words, steps=None, **known)
 
 
-def _sampled(draw, chain, is_possible, **options):
+def _draw_sample(draw, chain, is_possible, **options):
     replacement, seed = draw(st.booleans()), draw(seeds)
     count = draw(st.integers(1, 2 * chain.length if replacement else np.count_nonzero(is_possible)))
     options |= {"rows": count, "replacement": replacement, "seed": seed}
@@ -326,19 +326,19 @@ def _sampled(draw, chain, is_possible, **options):
 
 
 def _labels(draw, chain):
-    """Draw the labels of all rows, or the name of a field, and return them with the groups that they mean."""
+    """Draw labels of all rows or the name of a field, and return also the groups."""
     if chain.row_steps == () and chain.words & {"fields", "frame"} and draw(st.booleans()):
         return FIELD, np.resize(chain.rows % 3, chain.length)
     groups = np.resize(chain.rows % draw(st.integers(1, 5)), chain.length)
     return groups, groups
 
 
-def _needing_field(chain, by):
+def _require_field(chain, by):
     """Return the chain. An array without fields cannot have the calls that use a field."""
     return replace(chain, steps=None) if isinstance(by, str) else chain
 
 
-def _exactly(chain, positions):
+def _exact_rows(chain, positions):
     return chain.rows[positions] if chain.is_exact else None
 
 

@@ -1,4 +1,4 @@
-"""A cache on disk stores no row under the key of other functions or other data."""
+"""A cache on disk stores no row under the key of other functions."""
 
 import numpy as np
 import PIL
@@ -13,7 +13,7 @@ from forebay.pipeline import cache_key
 from forebay.sources.row_cache import key_checks
 
 
-def scaled_by(config):
+def make_scale(config):
     def scale(row):
         return row * config["k"]
 
@@ -22,12 +22,12 @@ def scaled_by(config):
 
 def test_a_variable_that_changes_after_cache_is_an_error_that_names_the_function(tmp_path):
     config = {"k": 1}
-    pipeline = TEN.map(scaled_by(config)).cache(tmp_path).batch(5)
+    pipeline = TEN.map(make_scale(config)).cache(tmp_path).batch(5)
     config["k"] = 5
     with pipeline.feed("numpy") as feed, pytest.raises(PipelineError, match=r"map\(.*scale.*\) changed after the call"):
         next(feed)
     config["k"] = 1
-    with TEN.map(scaled_by(config)).cache(tmp_path).batch(10).feed("numpy") as feed:
+    with TEN.map(make_scale(config)).cache(tmp_path).batch(10).feed("numpy") as feed:
         assert rows_of(feed) == list(range(10))
 
 
@@ -49,7 +49,7 @@ def test_rows_that_a_function_computes_while_it_changes_are_not_stored(tmp_path)
 
 def test_a_version_stands_for_a_function_that_changes(tmp_path):
     config = {"k": 1}
-    pipeline = TEN.map(scaled_by(config)).cache(tmp_path, version="1").batch(10)
+    pipeline = TEN.map(make_scale(config)).cache(tmp_path, version="1").batch(10)
     config["k"] = 2
     with pipeline.feed("numpy") as feed:
         assert rows_of(feed) == list(range(0, 20, 2))

@@ -1,4 +1,4 @@
-"""The key of a cache on disk: equal pipelines share a cache, and others do not."""
+"""The keys of caches on disk: only equal pipelines share a key."""
 
 import functools
 
@@ -20,7 +20,7 @@ def key_of(pipeline, folder, **options):
     return (set(folder.glob("*.json")) - before, len(list(folder.glob("*.json"))))
 
 
-def scaled(factor):
+def make_scale(factor):
     return lambda row: row * factor
 
 
@@ -87,9 +87,9 @@ def test_a_changed_text_is_found_before_packed_rows_are_stored(tmp_path):
 
 def test_equal_functions_share_a_cache_and_others_do_not(tmp_path):
     pipelines = [
-        TEN.map(scaled(2)),
-        TEN.map(scaled(2)),
-        TEN.map(scaled(3)),
+        TEN.map(make_scale(2)),
+        TEN.map(make_scale(2)),
+        TEN.map(make_scale(3)),
         TEN.map(square),
         TEN.map(functools.partial(np.multiply, 2)),
         TEN.map(fb.scale(2.0)),
@@ -131,7 +131,7 @@ def test_what_cannot_be_hashed_needs_a_version(tmp_path):
     assert key_of(fb.from_source([1, 2, 3]), tmp_path, version="2")[1] == 3
 
 
-def test_a_second_pipeline_reads_what_the_first_one_stored(tmp_path):
+def test_a_second_pipeline_reads_the_rows_that_the_first_pipeline_stored(tmp_path):
     first, second = Counted(), Counted()
     for counted in (first, second):
         with TEN.map(counted).cache(tmp_path, version="1").batch(5).feed("numpy") as feed:

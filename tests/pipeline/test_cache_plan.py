@@ -1,4 +1,4 @@
-"""A feed makes a new plan when a cache is complete, and keeps its order and its state."""
+"""The new plan of a feed whose cache is complete: same order, same state."""
 
 import pickle
 
@@ -12,7 +12,7 @@ import forebay as fb
 from forebay.errors import BudgetError
 
 
-def test_a_feed_keeps_its_plan_if_a_new_one_does_not_fit(monkeypatch):
+def test_a_feed_keeps_its_plan_if_a_new_plan_does_not_fit(monkeypatch):
     with TEN.map(square).cache("1MB").batch(5).feed("numpy") as feed:
         first = rows_of(feed)
 

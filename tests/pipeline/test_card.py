@@ -110,7 +110,7 @@ def test_any_text_stays_text(name, choice, why):
     assert card.open == []
 
 
-def test_ready_made_batches_are_not_read_to_show_them():
+def test_the_card_of_ready_made_batches_reads_no_batch():
     reads = []
     pipeline = fb.from_batches(lambda: reads.append(1) or iter([np.arange(3)]))
     before = len(reads)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from tests.pipeline.combined_pipelines import PAIR, ROWS, epoch_of, resumed
+from tests.pipeline.combined_pipelines import PAIR, ROWS, epoch_of, resume_feed
 from tests.support.received import rows_of
 
 import forebay as fb
@@ -29,12 +29,12 @@ def simple_pipelines(draw, first=0):
 
 
 @st.composite
-def combined(draw, depth=2):
+def nested_combinations(draw, depth=2):
     """Draw a combined pipeline, with other combined pipelines inside, and methods after it."""
     kind = draw(st.sampled_from(["plain", "concat", "interleave"] if depth else ["plain"]))
     if kind == "plain":
         return draw(simple_pipelines(first=100 * draw(st.integers(0, 9))))
-    parts = draw(st.lists(combined(depth=depth - 1), min_size=2, max_size=3))
+    parts = draw(st.lists(nested_combinations(depth=depth - 1), min_size=2, max_size=3))
     if kind == "concat":
         made = concat(*parts)
     else:
@@ -48,7 +48,7 @@ def combined(draw, depth=2):
 
 
 @given(first=simple_pipelines(), second=simple_pipelines(first=100), epoch=st.integers(0, 3))
-def test_concat_has_the_rows_of_the_first_pipeline_then_those_of_the_second(first, second, epoch):
+def test_concat_has_the_rows_of_the_first_pipeline_then_the_rows_of_the_second(first, second, epoch):
     assert epoch_of(concat(first, second), epoch) == epoch_of(first, epoch) + epoch_of(second, epoch)
 
 
@@ -76,7 +76,7 @@ def test_stop_all_yields_every_row_of_every_pipeline(lengths, seed):
     assert set(mixed) == {*first.tolist(), *second.tolist()}
 
 
-@given(pipeline=combined(), shards=st.integers(2, 4))
+@given(pipeline=nested_combinations(), shards=st.integers(2, 4))
 def test_shards_of_a_combined_pipeline_have_all_of_its_rows(pipeline, shards):
     pipeline = pipeline.repeat(4)  # at least one row for each shard
     parts = [rows_of(pipeline.shard(index, shards).batch(1).feed("numpy")) for index in range(shards)]
@@ -84,7 +84,7 @@ def test_shards_of_a_combined_pipeline_have_all_of_its_rows(pipeline, shards):
     assert [row for step in steps for row in step if row is not None] == epoch_of(pipeline)
 
 
-@given(pipeline=combined(), counts=st.tuples(st.integers(1, 3), st.integers(1, 3)), part=st.floats(0, 0.9))
+@given(pipeline=nested_combinations(), counts=st.tuples(st.integers(1, 3), st.integers(1, 3)), part=st.floats(0, 0.9))
 def test_a_combined_pipeline_resumes_in_mid_epoch_on_another_number_of_shards(pipeline, counts, part):
     pipeline = concat(pipeline.repeat(4), fb.from_arrays(np.arange(5000, 5009)))  # at least one row for each shard
 
@@ -95,17 +95,17 @@ def test_a_combined_pipeline_resumes_in_mid_epoch_on_another_number_of_shards(pi
     steps = int(part * (pipeline.order.length - 9) / counts[0])
     seen = [row for feed in feeds for _, batch in zip(range(steps), feed, strict=False) for row in batch.tolist()]
     for shard in shards(counts[1]):
-        seen += rows_of(resumed(shard, feeds[0].state_dict()))
+        seen += rows_of(resume_feed(shard, feeds[0].state_dict()))
     assert sorted(seen) == sorted(epoch_of(pipeline))
 
 
 @pytest.mark.slow
-@given(pipeline=combined(), position=st.integers(0, 200))
+@given(pipeline=nested_combinations(), position=st.integers(0, 200))
 def test_a_combined_pipeline_resumes_at_any_position_with_the_same_rest(pipeline, position):
     rows = epoch_of(pipeline, 1)
     position %= len(rows)
     feed = pipeline.batch(3).feed("numpy")
-    with resumed(pipeline.batch(3), feed.state_dict() | {"epoch": 1, "position": position}) as other:
+    with resume_feed(pipeline.batch(3), feed.state_dict() | {"epoch": 1, "position": position}) as other:
         assert rows_of(other) == rows[position:]
 
 
@@ -118,7 +118,7 @@ def test_weights_are_shares_of_any_prefix():
         assert np.abs(np.cumsum(rows == number) - prefix * share).max() <= 5
 
 
-def test_pipelines_of_one_source_use_it_once(tmp_path):
+def test_pipelines_of_one_source_use_the_source_once(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(100))
     rows = fb.from_files(tmp_path / "x.npy")
     twice = interleave(rows.take(10), rows.shuffle(seed=1), weights=(1, 1), stop=20)
@@ -193,6 +193,8 @@ def test_explain_names_the_parts_and_their_orders():
     assert "2 sources" in explained
     explained = concat(*PAIR).batch(4).feed("numpy").explain()
     assert "2 pipelines, one after the other; in each of them: the order of the source" in explained
+    explained = concat(*PAIR).take(4).batch(4).feed("numpy").explain()
+    assert "one after the other; the first 4 rows; in each of them: the order of the source" in explained
     assert ", 20 rows per epoch" in interleave(*PAIR, stop=20).batch(4).feed("numpy").explain()
     assert "mixed 1:1, until one of them has no row left" in interleave(*PAIR).batch(4).feed("numpy").explain()
     assert "mixed 1:1 in random turns, until" in interleave(*PAIR, seed=1).batch(4).feed("numpy").explain()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.pipeline.combined_pipelines import PAIR, ROWS, epoch_of, resumed
+from tests.pipeline.combined_pipelines import PAIR, ROWS, epoch_of, resume_feed
 
 import forebay as fb
 from forebay.errors import PipelineError, SpecError, StateError
@@ -27,7 +27,7 @@ BASE = interleave(*PAIR, weights=(2, 1))
 )
 def test_a_state_of_another_combination_is_refused(other):
     state = BASE.batch(2).feed("numpy").state_dict()
-    resumed(interleave(*PAIR, weights=(4, 2)).batch(3), state)
+    resume_feed(interleave(*PAIR, weights=(4, 2)).batch(3), state)
     with pytest.raises(StateError, match="another pipeline"):
         other.batch(2).feed("numpy").load_state_dict(state)
 

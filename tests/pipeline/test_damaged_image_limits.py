@@ -14,7 +14,7 @@ from tests.pipeline.damaged_folders import (
     in_order,
     make_folder,
     open_images,
-    received,
+    row_numbers_of,
 )
 
 import forebay as fb
@@ -39,7 +39,7 @@ def test_a_batch_without_a_good_row_raises_and_the_state_is_before_it(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["thread", "process"])
-def test_batches_before_one_without_a_good_row_are_delivered_from_the_same_group(tmp_path, where):
+def test_batches_before_a_batch_without_a_good_row_are_delivered_from_the_same_group(tmp_path, where):
     folder = make_folder(tmp_path, bad={1, 36, 37})
     pipeline = open_images(folder).map(fb.cast({"label": "int32"}))
     pipeline = pipeline.map(identity, where=where) if where == "process" else pipeline
@@ -71,7 +71,7 @@ def test_without_max_errors_one_of_the_first_thousand_rows_may_be_damaged(folder
 
 def test_the_kind_of_error_is_logged_once_with_the_name(folder, caplog):
     with caplog.at_level(logging.WARNING), open_images(folder).batch(8).feed("numpy") as feed:
-        received(feed)
+        row_numbers_of(feed)
     assert len(caplog.records) == 1
     assert re.match(r"from_images skipped row 0 \(.*00\.png\): SourceError", caplog.records[0].getMessage())
 
@@ -81,14 +81,14 @@ def test_the_kind_of_error_is_logged_once_with_the_name(folder, caplog):
 
 def test_the_first_image_that_can_be_read_determines_the_size(folder):
     with open_images(folder, size=None).batch(8).feed("numpy") as feed:
-        assert received(feed) == in_order(8)
+        assert row_numbers_of(feed) == in_order(8)
 
 
 def test_images_of_another_size_are_replaced(tmp_path):
     folder = make_folder(tmp_path, bad=())
     Image.new("RGB", (7, 5)).save(files_of(folder)[3])
     with open_images(folder, size=None).batch(8).feed("numpy") as feed:
-        assert received(feed)[0] == [0, 1, 2, 2, 4, 5, 6, 7]
+        assert row_numbers_of(feed)[0] == [0, 1, 2, 2, 4, 5, 6, 7]
         assert "is 5 x 7" in feed.stats()["skipped_rows"]["first"][0]["error"]
 
 
@@ -101,10 +101,10 @@ def test_only_damaged_images_are_refused_when_the_pipeline_is_made(tmp_path):
 def test_the_sample_rows_of_a_map_may_all_be_damaged(tmp_path):
     folder = make_folder(tmp_path, bad=range(8))
     with open_images(folder).map(brighten).skip(0).shuffle(seed=0).batch(20).feed("numpy") as feed:
-        received(feed)
+        row_numbers_of(feed)
     cached = open_images(folder).map(brighten).cache("1MB")
     with cached.batch(16).feed("numpy") as feed:
-        assert received(feed)[0] == [8] * 8 + list(range(8, 16))
+        assert row_numbers_of(feed)[0] == [8] * 8 + list(range(8, 16))
 
 
 # What is not skipped
@@ -156,15 +156,17 @@ def test_rows_that_consist_of_several_rows_are_refused(folder):
         open_images(folder).window(3)
     texts = fb.from_ragged(np.arange(ROWS), np.arange(ROWS + 1))
     with pytest.raises(PipelineError, match=r"pack\(\) makes each row of several rows"):
-        fb.zip_rows(fb.from_images(files_of(folder), size=(5, 6), on_error="skip"), named(texts)).pack(8, drop="image")
+        fb.zip_rows(fb.from_images(files_of(folder), size=(5, 6), on_error="skip"), make_named_texts(texts)).pack(
+            8, drop="image"
+        )
 
 
-def named(texts):
+def make_named_texts(texts):
     return fb.from_ragged({"text": np.arange(ROWS)}, np.arange(len(texts) + 1))
 
 
 def test_padded_fields_beside_images_are_refused(folder):
-    texts = named(fb.from_arrays(np.arange(ROWS)))
+    texts = make_named_texts(fb.from_arrays(np.arange(ROWS)))
     both = fb.zip_rows(fb.from_images(files_of(folder), size=(5, 6), on_error="skip"), texts)
     with pytest.raises(PipelineError, match="replaces rows of one shape, but other fields may differ in length"):
         both.batch(8, pad=0).feed("numpy")

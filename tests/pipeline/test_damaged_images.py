@@ -19,8 +19,8 @@ from tests.pipeline.damaged_folders import (
     in_order,
     make_folder,
     open_images,
-    received,
-    replaced,
+    replace_bad_rows,
+    row_numbers_of,
 )
 from tests.sources.formats.image_container_files import FORMATS, each_format, encode, labels_of, make_images
 
@@ -39,18 +39,18 @@ def test_batches_have_replaced_rows_after_a_resume_and_on_every_shard(folder, ba
     for index in range(shards):
         pipeline = open_images(folder).shuffle(seed=seed).shard(index, shards).batch(batch, drop_remainder=True)
         plain = fb.from_arrays(np.arange(ROWS)).shuffle(seed=seed).shard(index, shards)
-        expected = [replaced(rows.tolist()) for rows in plain.batch(batch, drop_remainder=True).feed("numpy")]
+        expected = [replace_bad_rows(rows.tolist()) for rows in plain.batch(batch, drop_remainder=True).feed("numpy")]
         with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
             first = [next(feed)["label"].tolist() for _ in range(steps)]
             other.load_state_dict(json.loads(json.dumps(feed.state_dict())))
-            assert first + received(other) == expected
+            assert first + row_numbers_of(other) == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_maps_receive_replaced_rows_and_the_report_names_the_files(folder, where):
     with open_images(folder).map(identity, where=where).batch(8).feed("numpy") as feed:
-        assert received(feed) == in_order(8)
+        assert row_numbers_of(feed) == in_order(8)
         stats, text = feed.stats()["skipped_rows"], feed.explain()
     assert (stats["count"], stats["received_rows"]) == (5, 40)
     assert [first["row"] for first in stats["first"]] == sorted(BAD)
@@ -70,7 +70,7 @@ def refuse(row):
 
 def test_rows_that_a_map_skips_are_counted_beside_the_damaged_images(folder):
     with open_images(folder).map(refuse, on_error="skip", max_errors=1).batch(8).feed("numpy") as feed:
-        rows = received(feed)
+        rows = row_numbers_of(feed)
         stats = feed.stats()["skipped_rows"]
     assert rows[0] == [2, 2, 2, 3, 4, 4, 7, 7]  # row 1 replaced row 0, and the map has failed for both
     assert rows[3] == [24, 25, 26, 27, 28, 29, 29, 31]
@@ -81,19 +81,19 @@ def test_rows_that_a_map_skips_are_counted_beside_the_damaged_images(folder):
 def test_a_device_receives_replaced_rows(folder):
     engine = SimulatedEngine(bytes_per_second=1e9, latency_seconds=1e-6)
     with open_images(folder).batch(8).feed("numpy", device=engine) as feed:
-        assert received(feed) == in_order(8)
+        assert row_numbers_of(feed) == in_order(8)
 
 
 def test_transforms_of_forebay_receive_replaced_rows(folder):
     with open_images(folder).map(fb.cast({"label": "int32"})).batch(8).feed("numpy") as feed:
-        assert received(feed) == in_order(8)
+        assert row_numbers_of(feed) == in_order(8)
 
 
 def test_padded_batches_have_replaced_rows(folder):
     with open_images(folder).batch(8, pad=0).feed("numpy") as feed:
-        assert received(feed) == in_order(8)
+        assert row_numbers_of(feed) == in_order(8)
     with open_images(folder).map(brighten).batch(8, pad=0).feed("numpy") as feed:
-        assert received(feed) == in_order(8)
+        assert row_numbers_of(feed) == in_order(8)
         assert feed.stats()["skipped_rows"]["count"] == 5
 
 
@@ -136,17 +136,17 @@ def test_a_cache_stores_the_good_rows_only(folder, tmp_path, mapped, place):
     pipeline = pipeline.cache(where)
     for _ in range(2):
         with pipeline.batch(8).feed("numpy") as feed:
-            assert [received(feed), received(feed)] == [in_order(8), in_order(8)]
+            assert [row_numbers_of(feed), row_numbers_of(feed)] == [in_order(8), in_order(8)]
             assert feed.stats()["skipped_rows"]["count"] == 10
             assert feed.stats()["source"]["cached_rows"] <= 35
     with pipeline.shuffle(seed=1).batch(8).feed("numpy") as feed:
         order = [rows.tolist() for rows in fb.from_arrays(np.arange(ROWS)).shuffle(seed=1).batch(8).feed("numpy")]
-        assert received(feed) == [replaced(rows) for rows in order]
+        assert row_numbers_of(feed) == [replace_bad_rows(rows) for rows in order]
 
 
 def test_explain_says_why_a_cache_stays_incomplete(folder):
     with open_images(folder).cache("1MB").batch(8).feed("numpy") as feed:
-        received(feed)
+        row_numbers_of(feed)
         text = feed.explain()
     assert re.search(r"cache +35 of 40 rows .* 5 rows could not be read, and are tried again in every epoch", text)
 
@@ -155,10 +155,10 @@ def test_an_image_that_was_corrected_completes_the_cache(tmp_path):
     folder = make_folder(tmp_path, bad={4})
     pipeline = open_images(folder).cache("1MB").batch(8)
     with pipeline.feed("numpy") as feed:
-        assert received(feed)[0] == [0, 1, 2, 3, 3, 5, 6, 7]
+        assert row_numbers_of(feed)[0] == [0, 1, 2, 3, 3, 5, 6, 7]
         Image.new("RGB", (6, 5), (4, 4, 4)).save(files_of(folder)[4])
-        assert received(feed)[0] == list(range(8))
-        assert received(feed)[0] == list(range(8))
+        assert row_numbers_of(feed)[0] == list(range(8))
+        assert row_numbers_of(feed)[0] == list(range(8))
         assert "complete: new epochs" in feed.explain()
 
 
@@ -166,14 +166,14 @@ def test_the_rows_of_joined_and_mixed_pipelines_are_replaced(folder):
     numbers = np.arange(100, 120)
     other = fb.from_arrays({"image": np.tile(numbers[:, None, None, None].astype("u1"), (5, 6, 3)), "label": numbers})
     with fb.concat(open_images(folder), other).batch(8).feed("numpy") as feed:
-        assert received(feed)[:5] == in_order(8)
+        assert row_numbers_of(feed)[:5] == in_order(8)
     with fb.interleave(other, open_images(folder)).batch(8).feed("numpy") as feed:
         mixed = fb.interleave(fb.from_arrays(numbers), fb.from_arrays(np.arange(ROWS))).batch(8).feed("numpy")
-        assert received(feed) == [replaced(batch.tolist()) for batch in mixed]
+        assert row_numbers_of(feed) == [replace_bad_rows(batch.tolist()) for batch in mixed]
         assert [first["row"] for first in feed.stats()["skipped_rows"]["first"]] == [20, 25, 26, 37]
     nested = fb.concat(fb.concat(other.take(8), open_images(folder)), open_images(folder, max_errors=0.5))
     with nested.batch(8).feed("numpy") as feed:
-        assert received(feed)[1:] == in_order(8) * 2
+        assert row_numbers_of(feed)[1:] == in_order(8) * 2
         assert "up to 100 % of all rows" in feed.explain()
 
 
@@ -186,10 +186,10 @@ def test_all_fields_of_zipped_rows_are_replaced(folder):
 def test_labels_can_be_read_although_images_are_damaged(folder):
     half = open_images(folder).filter(lambda label: label < 8, fields="label")
     with half.batch(8).feed("numpy") as feed:
-        assert received(feed) == in_order(8, rows=8)
+        assert row_numbers_of(feed) == in_order(8, rows=8)
     both = fb.concat(half, open_images(folder)).sample(balance="label", rows=16)
     with both.batch(16).feed("numpy") as feed:
-        assert len(received(feed)[0]) == 16
+        assert len(row_numbers_of(feed)[0]) == 16
     zipped = fb.zip_rows(open_images(folder), fb.from_arrays({"number": np.arange(ROWS)}))
     assert len(zipped.filter(lambda columns: columns["number"] <= columns["label"], fields=["number", "label"])) == ROWS
 

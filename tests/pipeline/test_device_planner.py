@@ -15,7 +15,7 @@ from forebay.pipeline.plan import PlanInput
 from forebay.pipeline.planner import make_plan
 
 
-def planned(*, host_nbytes, rows=10**9, batch_rows=1000, row=NUMBER):
+def plan_feed(*, host_nbytes, rows=10**9, batch_rows=1000, row=NUMBER):
     specs = (row,)
     plan_input = PlanInput(
         framework="torch",
@@ -39,30 +39,33 @@ def planned(*, host_nbytes, rows=10**9, batch_rows=1000, row=NUMBER):
 
 @pytest.mark.parametrize("host_nbytes", [62 * MIB, 70 * MIB, 256 * MIB])
 def test_a_plan_stays_within_the_host_budget_if_a_device_pulls_rows(host_nbytes):
-    assert planned(host_nbytes=host_nbytes).nbytes <= host_nbytes
+    assert plan_feed(host_nbytes=host_nbytes).nbytes <= host_nbytes
 
 
 def test_groups_become_smaller_if_the_host_has_no_room_for_row_numbers():
-    ample, tight = planned(host_nbytes=4 * GIB, batch_rows=10_000), planned(host_nbytes=128 * MIB, batch_rows=10_000)
+    ample, tight = (
+        plan_feed(host_nbytes=4 * GIB, batch_rows=10_000),
+        plan_feed(host_nbytes=128 * MIB, batch_rows=10_000),
+    )
     assert 1 <= tight.group_batches < ample.group_batches
     assert tight.transport.group_batches == tight.layout.batches == tight.group_batches
 
 
 def test_the_decision_about_groups_shows_the_final_plan():
-    tight = planned(host_nbytes=128 * MIB, batch_rows=10_000)
+    tight = plan_feed(host_nbytes=128 * MIB, batch_rows=10_000)
     assert decision_of(tight, "group").choice == f"{tight.group_batches} batches"
     assert 0 <= tight.transport.slot_nbytes - slot_needs(tight.input.specs, 10_000, tight.group_batches) <= SPARE
 
 
 def test_a_host_budget_too_small_is_refused_with_a_budget_that_is_enough():
     with pytest.raises(BudgetError, match=r"host_bytes=16\.0 MiB is too small") as refused:
-        planned(host_nbytes=16 * MIB)
+        plan_feed(host_nbytes=16 * MIB)
     needed = parse_nbytes(re.search(r"host_bytes='(\w+)'", str(refused.value))[1], "host_bytes")
-    assert 16 * MIB < planned(host_nbytes=needed).nbytes <= needed
+    assert 16 * MIB < plan_feed(host_nbytes=needed).nbytes <= needed
 
 
 def test_staging_buffers_are_planned_for_at_least_one_row():
     row = ArraySpec((256, 256, 256), "float32")
-    plan = planned(host_nbytes=GIB, rows=400, batch_rows=2, row=row)
+    plan = plan_feed(host_nbytes=GIB, rows=400, batch_rows=2, row=row)
     stage = StagedRows(Device(), SimpleNamespace(specs=[row]), threads=plan.threads)
     assert stage._buffers._max_buffers * stage._buffers.nbytes <= plan.nbytes <= GIB

@@ -1,4 +1,4 @@
-"""The device part of a request, and whether a transform runs on the host or on the device."""
+"""The device part of a request, and where transforms run."""
 
 from types import SimpleNamespace
 
@@ -22,7 +22,7 @@ DTYPES = ("uint8", "int16", "float16", "int32", "float32", "float64")
 
 
 @pytest.fixture(autouse=True)
-def unmeasured(monkeypatch):
+def no_saved_probe(monkeypatch):
     """Ignore the measured ceilings of this machine."""
     monkeypatch.setattr(Probe, "cached", lambda: None)
 
@@ -38,7 +38,7 @@ def host_transforms(pipeline):
     return resolve_request(pipeline, options).plan_input.transforms
 
 
-def requested_device(pipeline, *, resident="auto", budget=None):
+def request_device(pipeline, *, resident="auto", budget=None):
     return device_input(pipeline, device_target(), host_transforms(pipeline), resident, budget)
 
 
@@ -63,7 +63,7 @@ def host_and_device(pipeline):
 
 
 def crossing_nbytes(pipeline, count):
-    """Return the bytes per row that cross if the first `count` transforms run on the host."""
+    """Return the crossing bytes per row if the first `count` transforms run on the host."""
     return sum(spec.nbytes for spec in infer_specs(pipeline, pipeline.transforms[:count]).specs)
 
 
@@ -80,7 +80,7 @@ def test_there_is_no_device_input_without_a_device():
 
 
 def test_contiguous_rows_in_memory_can_be_pulled():
-    found = requested_device(arrays().batch(2), budget=1000)
+    found = request_device(arrays().batch(2), budget=1000)
     assert (found.name, found.rows, found.extents) == ("cuda:3", 10, (1, 1))
     assert (found.available_nbytes, found.budget_nbytes, found.resident) == (1 << 30, 1000, "auto")
     assert found.speeds is None
@@ -89,18 +89,18 @@ def test_contiguous_rows_in_memory_can_be_pulled():
 def test_the_device_input_has_the_measured_speeds(monkeypatch):
     pulled = object()
     monkeypatch.setattr(Probe, "cached", lambda: SimpleNamespace(device=SimpleNamespace(pull=pulled)))
-    assert requested_device(arrays().batch(2)).speeds is pulled
+    assert request_device(arrays().batch(2)).speeds is pulled
 
 
 def test_ceilings_without_a_device_have_no_pull_speeds(monkeypatch):
     monkeypatch.setattr(Probe, "cached", lambda: SimpleNamespace(device=None))
-    assert requested_device(arrays().batch(2)).speeds is None
+    assert request_device(arrays().batch(2)).speeds is None
 
 
 def test_every_file_is_one_extent(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((5, 3)))
     np.save(tmp_path / "b.npy", np.zeros((7, 3)))
-    found = requested_device(fb.from_files(str(tmp_path / "*.npy")).batch(2))
+    found = request_device(fb.from_files(str(tmp_path / "*.npy")).batch(2))
     assert (found.rows, found.extents) == (12, (2,))
 
 
@@ -115,7 +115,7 @@ STAGED = {
 
 @pytest.mark.parametrize("why", STAGED)
 def test_rows_that_a_device_cannot_pull_are_staged_with_the_reason(why):
-    found = requested_device(STAGED[why]())
+    found = request_device(STAGED[why]())
     assert found.extents == ()
     assert found.why_staged == why
 
@@ -123,12 +123,12 @@ def test_rows_that_a_device_cannot_pull_are_staged_with_the_reason(why):
 @pytest.mark.parametrize("why", STAGED)
 def test_rows_that_a_device_cannot_pull_cannot_be_resident(why):
     with pytest.raises(PipelineError, match=r"resident='always' needs rows.*Use resident='auto'") as refused:
-        requested_device(STAGED[why](), resident="always")
+        request_device(STAGED[why](), resident="always")
     assert why in str(refused.value)
 
 
 def test_rows_in_another_byte_order_cannot_be_pulled():
-    assert requested_device(fb.from_arrays(np.zeros((10, 4), ">f4")).batch(2)).why_staged == NOT_CONTIGUOUS
+    assert request_device(fb.from_arrays(np.zeros((10, 4), ">f4")).batch(2)).why_staged == NOT_CONTIGUOUS
 
 
 # Where transforms run

@@ -1,4 +1,4 @@
-"""`from_images`: labelled rows that are equal for every batch size, shard and position of a resume."""
+"""`from_images`: labelled rows that are equal for every batch size, shard and resume."""
 
 import numpy as np
 import pytest
@@ -41,8 +41,8 @@ class TestSource(SourceTests):
 @given(st.integers(1, 20), st.integers(1, 4))
 def test_rows_are_equal_for_every_batch_size_and_number_of_shards(folder, decoder, batch, shards):
     pipeline = open_images(folder, decoder=decoder).shuffle(seed=3)
-    expected = received(pipeline.batch(ROWS))
-    parts = [received(pipeline.shard(index, shards).batch(batch)) for index in range(shards)]
+    expected = read_all(pipeline.batch(ROWS))
+    parts = [read_all(pipeline.shard(index, shards).batch(batch)) for index in range(shards)]
     for leaf in ("image", "label"):
         joined = np.empty_like(expected[leaf])
         for index, part in enumerate(parts):
@@ -55,7 +55,7 @@ def test_rows_are_equal_for_every_batch_size_and_number_of_shards(folder, decode
 @given(st.integers(0, 3), st.integers(1, 3))
 def test_a_state_in_mid_epoch_resumes_on_any_number_of_shards(folder, decoder, steps, shards):
     pipeline = open_images(folder, decoder=decoder).shuffle(seed=3)
-    expected = received(pipeline.batch(ROWS))
+    expected = read_all(pipeline.batch(ROWS))
     with pipeline.batch(3).feed("numpy") as feed:
         epoch = iter(feed)
         [next(epoch) for _ in range(steps)]
@@ -72,13 +72,13 @@ def test_a_device_receives_the_rows_of_the_host(folder):
     pipeline = open_images(folder).shuffle(seed=3).batch(5)
     with pipeline.feed("numpy", device=SimulatedEngine()) as feed:
         on_device = [np.array(batch["image"]) for batch in feed]
-    assert (np.concatenate(on_device) == received(pipeline)["image"]).all()
+    assert (np.concatenate(on_device) == read_all(pipeline)["image"]).all()
 
 
 def test_folders_are_classes(folder):
     pipeline = open_images(folder)
     assert pipeline.class_names == pipeline.shuffle(seed=0).batch(2).class_names == CLASSES
-    labels = received(pipeline.batch(4))["label"]
+    labels = read_all(pipeline.batch(4))["label"]
     assert labels.tolist() == [CLASSES.index(path.parent.name) for path in files(folder)]
 
 
@@ -134,11 +134,11 @@ def test_stats_count_the_images_of_each_library(folder):
 
 def test_from_files_keeps_the_pixels_of_pillow_unless_asked(folder):
     paths = [path for path in files(folder) if path.suffix == ".jpg"]
-    plain = received(fb.from_files(paths, size=(8, 9)).batch(20))
-    pillow = received(fb.from_images(paths, size=(8, 9), decoder="pillow").batch(20))["image"]
-    fast = received(fb.from_files(paths, size=(8, 9), decoder="opencv").batch(20))
+    plain = read_all(fb.from_files(paths, size=(8, 9)).batch(20))
+    pillow = read_all(fb.from_images(paths, size=(8, 9), decoder="pillow").batch(20))["image"]
+    fast = read_all(fb.from_files(paths, size=(8, 9), decoder="opencv").batch(20))
     assert (plain == pillow).all()
-    assert (fast == received(fb.from_images(paths, size=(8, 9)).batch(20))["image"]).all()
+    assert (fast == read_all(fb.from_images(paths, size=(8, 9)).batch(20))["image"]).all()
 
 
 def test_states_of_different_definitions_are_not_exchanged(folder):
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_image_raises_an_error_with_its_path(tmp_path, decoder
 def test_a_wrong_extension_does_not_matter(tmp_path, decoder):
     save(tmp_path / "a" / "1.png", 0).rename(tmp_path / "a" / "1.jpg")
     save(tmp_path / "a" / "2.jpg", 0).rename(tmp_path / "a" / "2.png")
-    assert received(open_images(tmp_path, decoder=decoder).batch(2))["image"].shape == (2, 8, 9, 3)
+    assert read_all(open_images(tmp_path, decoder=decoder).batch(2))["image"].shape == (2, 8, 9, 3)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -172,7 +172,7 @@ def test_images_of_one_pixel_become_rows_of_any_size(tmp_path, decoder, resize):
     for number, size in enumerate([(1, 1), (1, 70), (70, 1)]):
         (tmp_path / "a").mkdir(exist_ok=True)
         Image.new("RGB", size, (10, 200, 30)).save(tmp_path / "a" / f"{number}.jpg", quality=100, subsampling=0)
-    rows = received(open_images(tmp_path, decoder=decoder, resize=resize).batch(3))["image"]
+    rows = read_all(open_images(tmp_path, decoder=decoder, resize=resize).batch(3))["image"]
     assert (np.abs(rows.astype(int) - (10, 200, 30)) <= 3).all()
 
 
@@ -231,9 +231,9 @@ def test_images_that_are_not_resized_take_every_interpolation(tmp_path):
 
 
 def test_the_size_may_be_an_array_or_a_list_but_no_pair_of_booleans(folder):
-    expected = received(open_images(folder).batch(4))["image"]
+    expected = read_all(open_images(folder).batch(4))["image"]
     for size in (np.array([8, 9]), [8, 9], np.array([8, 9], np.uint8)):
-        assert np.array_equal(received(open_images(folder, size=size).batch(4))["image"], expected)
+        assert np.array_equal(read_all(open_images(folder, size=size).batch(4))["image"], expected)
     for size in ((True, True), np.array([True, True])):
         with pytest.raises(SpecError, match=r"is not a size. Pass \(height, width\), two integers of at least 1"):
             open_images(folder, size=size)
@@ -249,7 +249,7 @@ def test_the_shorter_side_is_scaled_before_the_crop(tmp_path, decoder, size):
     scaled = image.resize((round(size[1] * scale), round(size[0] * scale)), Image.Resampling.BILINEAR)
     top, left = (scaled.height - 24) // 2, (scaled.width - 24) // 2
     pipeline = fb.from_images(tmp_path / "a.jpg", size=(24, 24), resize="crop", short_side=32, decoder=decoder)
-    found = received(pipeline.batch(1))["image"][0]
+    found = read_all(pipeline.batch(1))["image"][0]
     assert np.abs(found.astype(int) - np.asarray(scaled)[top : top + 24, left : left + 24]).max() <= 5
 
 
@@ -280,7 +280,7 @@ def open_images(folder, **options):
 
 
 def single_image(path, decoder):
-    return received(fb.from_images(path, size=(8, 9), decoder=decoder).batch(1))["image"]
+    return read_all(fb.from_images(path, size=(8, 9), decoder=decoder).batch(1))["image"]
 
 
 def files(folder):
@@ -294,7 +294,7 @@ def save(path, seed):
     return path
 
 
-def received(pipeline):
+def read_all(pipeline):
     with pipeline.feed("numpy") as feed:
         batches = [copy_leaves(batch) for batch in feed]
     if not isinstance(batches[0], dict):

@@ -24,12 +24,12 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("options", [{}, {"resize": "crop"}, {"resize": "crop", "short_side": 12}])
 def test_nearest_makes_no_new_values(folder, decoder, options):
     pipeline = open_masks(folder, decoder=decoder, **options)
-    assert set(np.unique(received(pipeline))) == {0, 200}
+    assert set(np.unique(read_images(pipeline))) == {0, 200}
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_nearest_takes_the_pixels_of_pillow(folder, decoder):
-    found = received(open_masks(folder, decoder=decoder))
+    found = read_images(open_masks(folder, decoder=decoder))
     for number, pixels in enumerate(found):
         with Image.open(folder / f"{number}.png") as image:
             np.testing.assert_array_equal(pixels[..., 0], image.resize((9, 8), Image.Resampling.NEAREST))
@@ -42,7 +42,7 @@ def test_all_decoders_take_the_same_pixels_of_a_jpeg_image(tmp_path, orientation
     exif = Image.Exif()
     exif[0x112] = orientation
     Image.fromarray(pixels).save(tmp_path / "0.jpg", exif=exif)
-    found = [received(open_masks(tmp_path, decoder=decoder, **options)) for decoder in DECODERS]
+    found = [read_images(open_masks(tmp_path, decoder=decoder, **options)) for decoder in DECODERS]
     np.testing.assert_array_equal(found[1], found[2])
     # Pillow may contain another version of libjpeg-turbo.
     np.testing.assert_allclose(found[1].astype(int), found[0].astype(int), atol=2)
@@ -64,7 +64,7 @@ def test_images_that_need_no_resize_are_not_changed(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 9, (8, 9), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "0.png")
     for size in (None, (8, 9)):
-        np.testing.assert_array_equal(received(open_masks(tmp_path, size=size))[0, ..., 0], pixels)
+        np.testing.assert_array_equal(read_images(open_masks(tmp_path, size=size))[0, ..., 0], pixels)
 
 
 def test_an_image_and_its_mask_keep_the_same_parts(tmp_path):
@@ -84,6 +84,6 @@ def open_masks(folder, **options):
     return fb.from_images(folder / "*", **({"size": (8, 9), "channels": 1, "interpolation": "nearest"} | options))
 
 
-def received(pipeline):
+def read_images(pipeline):
     with pipeline.batch(16).feed("numpy") as feed:
         return next(feed)["image"].copy()

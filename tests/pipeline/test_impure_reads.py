@@ -1,4 +1,7 @@
-"""A function whose result differs between calls has no stable hash: a key cannot contain all values that it reads."""
+"""Functions whose results differ between calls have no stable hash.
+
+A key cannot contain all values that such a function reads.
+"""
 
 # ruff: noqa: A006, ICN001, PTH118, PTH123, PTH208, SIM112, SIM115 - the functions stand for code of users
 

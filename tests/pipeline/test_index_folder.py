@@ -1,4 +1,7 @@
-"""`index()`: the next process reads no row again, and finds damage, changes and folders that cannot be used."""
+"""`index()`: later processes read no row again.
+
+Damage, changes and folders that cannot be used are detected.
+"""
 
 import os
 import subprocess
@@ -50,7 +53,7 @@ PASSES = {
 
 
 def run(rows, make, folder, version="1"):
-    """Return the number of reads that describe the pipeline, its batches and the decisions of `index()`."""
+    """Return the number of reads before the feed, the batches, and the decisions of `index()`."""
     pipeline = make(fb.from_source(rows).index(folder, version=version))
     reads = rows.reads
     with pipeline.feed("numpy") as feed:

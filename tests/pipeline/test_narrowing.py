@@ -1,4 +1,4 @@
-"""Integers that do not fit into the dtype of the framework cause one warning when a feed starts."""
+"""The warning about integers that do not fit into the framework's dtype."""
 
 import numpy as np
 import pytest

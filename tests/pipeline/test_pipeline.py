@@ -165,7 +165,7 @@ def test_a_second_batch_call_is_refused():
         fb.from_arrays(np.arange(10)).batch(2).batch(2)
 
 
-def test_an_unknown_feed_option_is_refused_with_the_known_ones():
+def test_an_unknown_feed_option_is_refused_with_the_known_options():
     text = "takes no 'cores'. It takes device, resident, host_bytes, device_bytes; naming fields is for"
     with pytest.raises(PipelineError, match=text):
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", cores=4)

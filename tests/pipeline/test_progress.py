@@ -1,4 +1,4 @@
-"""Methods that compute for seconds on many rows show a progress line, also if they read no row."""
+"""Progress lines of methods that compute for seconds, also if they read no row."""
 
 import numpy as np
 import pytest

@@ -43,14 +43,14 @@ def open_images(folder, **options):
 def epochs_of(pipeline, count=1, **options):
     """Return the images and labels of each epoch."""
     with pipeline.feed("numpy", **options) as feed:
-        return [joined([copied(batch) for batch in feed]) for _ in range(count)]
+        return [join_batches([copy_batch(batch) for batch in feed]) for _ in range(count)]
 
 
-def copied(batch):
+def copy_batch(batch):
     return {name: np.array(leaf) for name, leaf in batch.items()}
 
 
-def joined(batches):
+def join_batches(batches):
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
@@ -171,7 +171,7 @@ def test_a_state_in_mid_epoch_resumes_with_the_same_boxes(folder):
         state = feed.state_dict()
     with pipeline.feed("numpy") as feed:
         feed.load_state_dict(state)
-        assert np.array_equal(joined([copied(batch) for batch in feed])["image"], expected[3:])
+        assert np.array_equal(join_batches([copy_batch(batch) for batch in feed])["image"], expected[3:])
     with open_images(folder, seed=6).shuffle(seed=3).batch(3).feed("numpy") as feed, pytest.raises(StateError):
         feed.load_state_dict(state)
 
@@ -286,7 +286,7 @@ def test_explain_says_that_boxes_change_in_each_pass(folder):
         fb.interleave(first.shuffle(), second.sample(balance="label")),
     ):
         with pipeline.batch(4).feed("numpy") as feed:
-            assert feed.plan.decisions[0].why.endswith(f"; {changes} (seeds 5, 6)")
+            assert f"; {changes} (seeds 5, 6)" in feed.plan.decisions[0].why
     with open_images(folder, resize="stretch", size=SIZE, seed=None).batch(4).feed("numpy") as feed:
         assert changes not in feed.explain()
 

@@ -1,4 +1,7 @@
-"""Functions of PyTorch that draw random numbers have a hash if they create and seed their generator themselves."""
+"""Functions with random generators of PyTorch.
+
+A function has a hash if it creates and seeds its generator itself.
+"""
 
 import types
 
@@ -11,7 +14,7 @@ from forebay.pipeline.impure_reads import find_impure_read
 
 
 class Generator:
-    """A stand-in for the class of PyTorch, which the tests of the host do not import."""
+    """A stand-in for the class of PyTorch, because these tests do not import PyTorch."""
 
     __module__ = "torch"
 

@@ -1,4 +1,4 @@
-"""The hash of a function changes with its code, closure, defaults and globals, and with nothing else."""
+"""The hash of a function depends on code, closure, defaults and globals only."""
 
 import ast
 import collections

@@ -1,4 +1,4 @@
-"""The target of a feed: a GPU that the framework and the driver see, or else the CPU with the reason."""
+"""The target of a feed: a usable GPU, or the CPU with the reason."""
 
 from types import SimpleNamespace
 
@@ -76,7 +76,7 @@ def test_a_gpu_is_found_by_its_name(cuda, device, index):
 
 
 @pytest.mark.parametrize("device", ["tpu", "", "cuda:", "mps", "cuda:x", "cuda:-1", "cuda1", "cuda:0:0", " cuda"])
-def test_unknown_devices_are_refused_with_the_known_ones(cuda, device):
+def test_unknown_devices_are_refused_with_the_known_devices(cuda, device):
     with pytest.raises(DeviceError, match="is unknown: choose 'auto', 'cpu', 'cuda' or 'cuda:1'") as refused:
         resolve_target(device, "framework")
     assert repr(device) in str(refused.value)

@@ -31,7 +31,7 @@ def texts_of(lengths):
     )
 
 
-def shuffled(pipeline, kind, seed):
+def apply_shuffle(pipeline, kind, seed):
     if kind == "no":
         return pipeline
     return pipeline.shuffle(seed=seed, block=None if kind == "exact" else 5, mix=None if kind == "exact" else 2)
@@ -53,7 +53,7 @@ def check(batch):
 
 @given(lengths=LENGTHS, kind=SHUFFLES, seed=seeds, epoch=st.integers(0, 3))
 def test_every_epoch_has_every_row_once_in_batches_that_fit(lengths, kind, seed, epoch):
-    pipeline = shuffled(texts_of(lengths), kind, seed).batch(tokens=TOKENS, pad=0)
+    pipeline = apply_shuffle(texts_of(lengths), kind, seed).batch(tokens=TOKENS, pad=0)
     found = batches(pipeline, epoch)
     assert sorted(row for batch in found for row in batch) == list(range(len(lengths)))
     with pipeline.feed("numpy") as feed:
@@ -63,7 +63,7 @@ def test_every_epoch_has_every_row_once_in_batches_that_fit(lengths, kind, seed,
 
 @given(lengths=LENGTHS, kind=SHUFFLES, seed=seeds)
 def test_without_the_remainder_batches_of_a_bucket_have_the_same_number_of_rows(lengths, kind, seed):
-    rows = shuffled(texts_of(lengths), kind, seed)
+    rows = apply_shuffle(texts_of(lengths), kind, seed)
     buckets = LengthBuckets.of(np.array(lengths), TOKENS, bounds=[20, 40], drop_remainder=True)
     assume(buckets.batches > 0)
     found = batches(rows.batch(tokens=TOKENS, pad=0, buckets=[20, 40], drop_remainder=True))
@@ -75,7 +75,7 @@ def test_without_the_remainder_batches_of_a_bucket_have_the_same_number_of_rows(
 
 @given(lengths=LENGTHS, kind=SHUFFLES, seed=seeds, count=st.integers(1, 4))
 def test_a_shard_takes_every_nth_batch(lengths, kind, seed, count):
-    rows = shuffled(texts_of(lengths), kind, seed)
+    rows = apply_shuffle(texts_of(lengths), kind, seed)
     whole = batches(rows.batch(tokens=TOKENS, pad=0))
     for index in range(min(count, len(whole))):
         assert batches(rows.shard(index, count).batch(tokens=TOKENS, pad=0)) == whole[index::count]
@@ -85,7 +85,7 @@ def test_a_shard_takes_every_nth_batch(lengths, kind, seed, count):
     lengths=LENGTHS, kind=SHUFFLES, seed=seeds, counts=st.tuples(st.integers(1, 3), st.integers(1, 3)), data=st.data()
 )
 def test_a_state_resumes_on_another_number_of_shards(lengths, kind, seed, counts, data):
-    rows = shuffled(texts_of(lengths), kind, seed)
+    rows = apply_shuffle(texts_of(lengths), kind, seed)
     whole = batches(rows.batch(tokens=TOKENS, pad=0), epoch=1)
     steps = data.draw(st.integers(0, max(0, len(whole) // counts[0] - 1)))
     if len(whole) < max(counts):
@@ -108,7 +108,7 @@ BASE = texts_of(TEN)
 
 @pytest.mark.parametrize("kind", ["exact", "block"])
 def test_epochs_differ_after_a_shuffle(kind):
-    pipeline = shuffled(texts_of([5] * 60), kind, 7).batch(tokens=TOKENS, pad=0)
+    pipeline = apply_shuffle(texts_of([5] * 60), kind, 7).batch(tokens=TOKENS, pad=0)
     assert batches(pipeline, 0) != batches(pipeline, 1)
     assert batches(pipeline, 1) == batches(pipeline, 1)
 

@@ -84,7 +84,7 @@ def test_no_rows_or_at_least_a_quarter_are_resident(case, resident):
 # DMA and kernels
 
 
-def test_large_rows_go_by_dma_and_small_ones_by_a_kernel():
+def test_large_rows_go_by_dma_and_small_rows_by_a_kernel():
     specs = (ArraySpec((DMA_ROW_NBYTES,), "uint8"), ArraySpec((DMA_ROW_NBYTES - 1,), "uint8"))
     transport = transport_of(specs, rows=10**6, resident="never", extents=(1, 1))
     assert transport.pull_methods == ("dma", "kernel")

@@ -1,4 +1,4 @@
-"""Transports stay within the memory of a device, or are refused with a budget that is enough."""
+"""The memory of transports: within the device, or refused with a sufficient budget."""
 
 import re
 

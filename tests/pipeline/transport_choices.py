@@ -1,4 +1,4 @@
-"""Rows, batches and budgets for tests of transports, and the transports that are chosen for them."""
+"""Rows, batches and budgets for tests of transports."""
 
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ def decision_of(transport, name):
 
 
 def slot_needs(specs, batch_rows, batches=1, *, extents=1):
-    """Return the bytes of the rows of a slot and of the tables for its kernels."""
+    """Return the bytes that a slot needs for rows and for kernel tables."""
     rows = Layout.of(specs, batch_rows=batch_rows, batches=batches, alignment=DEVICE_ALIGNMENT).nbytes
     return rows + KernelWorkspace.nbytes(batch_rows * batches, [3 * extents + 1] * len(specs))
 

@@ -64,7 +64,7 @@ def environment():
 
 
 def free_port():
-    """Return a free port outside the kernel's ephemeral range, so that it stays free until a rank binds it."""
+    """Return a free port outside the kernel's ephemeral range: the kernel gives it to no process."""
     return next(port for port in iter(lambda: random.randrange(21_000, 32_000), None) if _is_free(port))
 
 

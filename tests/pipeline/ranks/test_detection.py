@@ -1,4 +1,4 @@
-"""Rank detection: launchers that report a rank, launchers that disagree, and pipelines that use a rank."""
+"""Rank detection: launchers that report, launchers that disagree, pipelines that use a rank."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""All ranks take the same steps and deliver every row once, from any position on any number of ranks."""
+"""All ranks take the same steps, and deliver every row once after any resume."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Run one rank: join the others through its framework, feed an epoch and synchronize after every step."""
+"""Run one rank: join the other ranks, and synchronize after every step."""
 
 import itertools
 import json
@@ -107,7 +107,7 @@ def main(job):
 
 
 def kill_if_requested(job, step):
-    """Kill this rank without any clean-up, if the job says so for this step."""
+    """Kill this rank without any clean-up, if the job names this rank and step."""
     if job.get("killed") == [job["rank"], step]:
         (Path(job["store"]) / "killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
