@@ -1,6 +1,6 @@
 """The decision about the order of rows, which `explain()` prints first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from forebay.core.decision import Decision
 from forebay.core.source import AbstractSource, AbstractStream
@@ -23,9 +23,8 @@ def order_decision(pipeline: PipelineDescription) -> Decision:
     """Return the decision: the kind of the order, and how it arranges rows."""
     if pipeline.order is None:
         return _stream_decision(pipeline)
-    notes = [_why_order(pipeline, pipeline.order), *_choice_notes(pipeline, pipeline.order)]
     choice = "natural" if isinstance(pipeline.order, EpochViews) else pipeline.order.describe()[0]
-    return Decision("order", choice, "; ".join([*notes, *_pass_notes(pipeline.order)]))
+    return Decision("order", choice, "; ".join(_notes(pipeline, pipeline.order, _pass_notes(pipeline.order))))
 
 
 def _stream_decision(pipeline: PipelineDescription) -> Decision:
@@ -44,8 +43,18 @@ def _stream_decision(pipeline: PipelineDescription) -> Decision:
     return Decision("order", choice, "; ".join(notes))
 
 
+def _notes(pipeline: PipelineDescription, order: Order, pass_notes: Iterable[str] = ()) -> Iterator[str]:
+    """Yield how the order arranges rows, which rows it chooses, `pass_notes`, and the orders of its parts."""
+    yield _why_order(pipeline, order)
+    yield from _choice_notes(pipeline, order)
+    yield from pass_notes
+    arrangement = _arrangement(order)
+    if isinstance(arrangement, Concatenated | Interleaved):  # last, so that no other note seems to be about a part
+        yield _why_parts(pipeline, arrangement.parts)
+
+
 def _why_order(pipeline: PipelineDescription, order: Order) -> str:
-    """Return how the order arranges rows, as a clause without `take`, `skip` and `repeat`."""
+    """Return how the order arranges rows, as a clause without its parts and without `take`, `skip` and `repeat`."""
     order = _arrangement(order)
     if isinstance(order, BucketedBatches):
         return _why_bucketed(pipeline, order)
@@ -56,11 +65,10 @@ def _why_order(pipeline: PipelineDescription, order: Order) -> str:
     if isinstance(order, SplitPart):
         return "a random order that is the same in every epoch"
     if isinstance(order, Concatenated):
-        return f"{len(order.parts)} pipelines, one after the other; {_why_parts(pipeline, order.parts)}"
+        return f"{len(order.parts)} pipelines, one after the other"
     if isinstance(order, Interleaved):
         mixed = f"{len(order.parts)} pipelines, mixed {':'.join(map(str, order.weights))}"
-        mixed += f"{'' if order.seed is None else ' in random turns'}{_why_stop(order)}"
-        return f"{mixed}; {_why_parts(pipeline, order.parts)}"
+        return f"{mixed}{'' if order.seed is None else ' in random turns'}{_why_stop(order)}"
     if isinstance(order, Packed):
         return "packed rows, approximately in the order of their texts"
     if not isinstance(order, BlockShuffled):
@@ -112,8 +120,7 @@ def _why_parts(pipeline: PipelineDescription, parts: Sequence[OrderPart]) -> str
     """Return how the orders of the parts arrange rows; list equal parts together."""
     numbers: dict[str, list[str]] = {}
     for number, part in enumerate(parts, 1):
-        notes = [_why_order(pipeline, part.order), *_choice_notes(pipeline, part.order)]
-        numbers.setdefault("; ".join(notes), []).append(str(number))
+        numbers.setdefault("; ".join(_notes(pipeline, part.order)), []).append(str(number))
     if len(numbers) == 1:
         return f"in each of them: {next(iter(numbers))}"
     return "; ".join(f"in pipeline {' and '.join(listed)}: {why}" for why, listed in numbers.items())
