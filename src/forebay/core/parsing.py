@@ -1,10 +1,11 @@
-"""Retries of `ast.parse`, which may fail in CPython 3.11 if two threads parse at once."""
+"""Parsed Python code: retries of `ast.parse`, and the first line of a statement."""
 
+import ast
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-__all__ = ["parse_with_retries"]
+__all__ = ["first_line", "parse_with_retries"]
 
 MAX_ATTEMPTS = 20
 
@@ -21,3 +22,9 @@ def parse_with_retries(parse: Callable[[], Parsed]) -> Parsed:
         with suppress(SystemError):
             return parse()
     return parse()
+
+
+def first_line(statement: ast.stmt) -> int:
+    """Return the first line of a statement, its decorators included."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])

@@ -189,3 +189,29 @@ def test_new_keywords_get_the_commas_that_they_need(source, names):
     changed = parse(code.rewrite(code.tree.body[0], *patches))
     assert [keyword.arg for keyword in changed.body[0].value.keywords] == names
     assert ast.dump(ast.Module(changed.body[0].value.args, [])) == ast.dump(ast.Module(call.args, []))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "match r:\n    case {'b': b}:\n        pass",
+        "match r:\n    case [0, *b]:\n        pass",
+        "match r:\n    case {'a': 1, **b}:\n        pass",
+        "import b.c",
+        "from a import c as b",
+        "try:\n    pass\nexcept OSError as b:\n    pass",
+        "class b:\n    pass",
+        "with f() as (a, b):\n    pass",
+        "f(b := 1)",
+        "del b[0]",
+        "b.c += 1",
+    ],
+)
+def test_every_statement_that_binds_a_name_stores_it(source):
+    code = ScriptCode(source)
+    assert "b" in stored_names(code.tree)
+    assert code.new_name("b") == "b_"
+
+
+def test_a_parameter_is_no_new_name():
+    assert ScriptCode("def f(b, *c): pass").new_name("c") == "c_"

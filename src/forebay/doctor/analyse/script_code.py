@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from forebay.core.parsing import parse_with_retries
+from forebay.core.parsing import first_line, parse_with_retries
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.model.events import Line
 
@@ -15,7 +15,6 @@ __all__ = [
     "FUNCTIONS",
     "Patch",
     "ScriptCode",
-    "first_line",
     "last_name",
     "names_in",
     "own_nodes",
@@ -277,7 +276,8 @@ class ScriptCode:
 
     @cached_property
     def all_names(self) -> frozenset[str]:
-        return frozenset(names_in(self.tree))
+        parameters = {node.arg for node in ast.walk(self.tree) if isinstance(node, ast.arg)}
+        return frozenset(names_in(self.tree) | stored_names(self.tree) | parameters)
 
     def new_name(self, name: str) -> str:
         """Return a name that the script does not use yet."""
@@ -288,12 +288,6 @@ class ScriptCode:
 
 def _targets(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
     return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-
-
-def first_line(statement: ast.stmt) -> int:
-    """Return the first line of a statement, its decorators included."""
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def last_name(node: ast.AST | None) -> str:
@@ -324,8 +318,12 @@ def stored_names(*nodes: ast.AST) -> set[str]:
         node = pending.pop()
         if isinstance(node, ast.comprehension | ast.arguments):
             continue
-        if isinstance(node, FUNCTIONS):
-            found.add(node.name)
+        name = getattr(node, "rest", None) if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+        if isinstance(node, ast.alias):
+            name = node.asname or node.name.partition(".")[0]
+        found.add(
+            name if isinstance(name, str) else ""
+        )  # of a function, class, import, caught error or captured pattern
         if isinstance(node, ast.Name | ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
             found.add(root_name(node))
         pending += ast.iter_child_nodes(node)

@@ -13,7 +13,7 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from forebay.core.parsing import parse_with_retries
+from forebay.core.parsing import first_line, parse_with_retries
 from forebay.doctor.capture.notebook_cells import cell_name
 
 __all__ = ["excerpt_files", "excerpt_source"]
@@ -91,7 +91,7 @@ class _Selection:
         return bool(_CALLS & _called_names(statement)) and not _is_long(statement)
 
     def _is_recorded(self, statement: ast.stmt) -> bool:
-        return any(number in self._recorded for number in range(_first(statement), _last(statement) + 1))
+        return any(number in self._recorded for number in range(first_line(statement), _last(statement) + 1))
 
     def _is_whole(self, statement: ast.stmt) -> bool:
         """Whether the excerpt contains all statements inside this statement.
@@ -148,14 +148,14 @@ def _add_lines(statement: ast.stmt, texts: list[str], statements: set[ast.stmt],
     """Add the lines of a statement, or `pass` if the excerpt leaves it out."""
     children = [child for child in ast.walk(statement) if isinstance(child, ast.stmt) and child is not statement]
     if statement not in statements and not any(child in statements for child in children):
-        indentation = texts[_first(statement) - 1][: statement.col_offset]
+        indentation = texts[first_line(statement) - 1][: statement.col_offset]
         if not indentation.strip():
-            lines.setdefault(_first(statement), f"{indentation}pass")
+            lines.setdefault(first_line(statement), f"{indentation}pass")
         return
-    nested = {number for child in children for number in range(_first(child), _last(child) + 1)}
-    for number in range(_first(statement), _last(statement) + 1):
+    nested = {number for child in children for number in range(first_line(child), _last(child) + 1)}
+    for number in range(first_line(statement), _last(statement) + 1):
         text = texts[number - 1]
-        if number == _first(statement) or (number not in nested and text):
+        if number == first_line(statement) or (number not in nested and text):
             lines[number] = text
     for child in _direct_children(statement):
         _add_lines(child, texts, statements, lines)
@@ -173,19 +173,13 @@ def _join(lines: dict[int, str]) -> str:
     return "\n".join(lines.get(number, "") for number in range(1, max(lines, default=0) + 1))
 
 
-def _first(statement: ast.stmt) -> int:
-    """Return the number of the first line of a statement, including its decorators."""
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
-
-
 def _last(statement: ast.stmt) -> int:
     return statement.end_lineno or statement.lineno
 
 
 def _is_long(statement: ast.stmt) -> bool:
     is_simple = not any(True for _ in _direct_children(statement))
-    return is_simple and _last(statement) - _first(statement) >= MAX_STATEMENT_LINES
+    return is_simple and _last(statement) - first_line(statement) >= MAX_STATEMENT_LINES
 
 
 def _is_docstring(node: ast.stmt) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.emulate.emulator import Emulator, skip_read
 from forebay.doctor.emulate.transfers import narrow
 from forebay.doctor.model.emulation import EmulationKind
 
@@ -123,15 +123,6 @@ def _copy_stream() -> Any:
     return cupy.cuda.Stream(non_blocking=True)
 
 
-def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
-    """Return a hook that skips most read-backs; see `SkippedReads.read`."""
-
-    def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
-        return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
-
-    return hook
-
-
 def _skip_wait(emulator: Emulator, wait: Function) -> Function:
     """Return a hook that skips most waits; see `SkippedReads.wait`."""
 
@@ -149,8 +140,8 @@ _CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {
     EmulationKind.REMEMBER: _UPLOADS,
     EmulationKind.REUSE: _UPLOADS,
     EmulationKind.DEFER: [
-        *((cupy.ndarray, name, partial(_skip_read, name)) for name in _READS),
-        (cupy, "asnumpy", partial(_skip_read, "asnumpy")),
+        *((cupy.ndarray, name, partial(skip_read, name)) for name in _READS),
+        (cupy, "asnumpy", partial(skip_read, "asnumpy")),
     ],
     EmulationKind.SKIP: [
         *((getattr(cupy.cuda, owner), "synchronize", _skip_wait) for owner in _WAIT_CLASSES),

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from forebay.doctor.emulate.transfers import PreparedUploads, SkippedReads, Uplo
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.doctor.model.redaction import describe_error
 
-__all__ = ["FRAMEWORKS", "DisabledSetting", "Emulator"]
+__all__ = ["FRAMEWORKS", "DisabledSetting", "Emulator", "skip_read"]
 
 # Framework -> the module of the doctor that lists the calls to replace.
 FRAMEWORKS = {name: f"forebay.doctor.emulate.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
@@ -127,3 +127,12 @@ class DisabledSetting:
             return nullcontext()
 
         return hook
+
+
+def skip_read(name: str, emulator: Emulator, read: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook that skips most read-backs and returns an earlier value instead; see `SkippedReads.read`."""
+
+    def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
+        return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
+
+    return hook

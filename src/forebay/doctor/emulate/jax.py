@@ -15,7 +15,7 @@ from forebay.doctor.capture.hooks.jax.arrays import has_host_array
 from forebay.doctor.capture.hooks.jax.jit import is_tracing
 from forebay.doctor.capture.hooks.jax.settings import CONTEXTS, SWITCHES
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
-from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.emulate.emulator import Emulator, skip_read
 from forebay.doctor.emulate.transfers import narrow
 from forebay.doctor.model.emulation import EmulationKind
 
@@ -162,15 +162,6 @@ def _is_usable(array: Any) -> bool:
     return isinstance(array, ArrayImpl) and not array.is_deleted()
 
 
-def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
-    """Return a hook that skips most read-backs and returns an earlier value instead; see `SkippedReads.read`."""
-
-    def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
-        return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
-
-    return hook
-
-
 def _skip_device_get(emulator: Emulator, get: Function) -> Function:
     """Return a hook for `jax.device_get` that skips most read-backs, leaf by leaf."""
 
@@ -246,7 +237,7 @@ _CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {
     EmulationKind.REMEMBER: _UPLOADS,
     EmulationKind.REUSE: _UPLOADS,
     EmulationKind.DEFER: [
-        *((ArrayImpl, name, partial(_skip_read, name)) for name in _READS),
+        *((ArrayImpl, name, partial(skip_read, name)) for name in _READS),
         (jax, "device_get", _skip_device_get),
     ],
     EmulationKind.NARROW: [

@@ -6,8 +6,9 @@ Functions that return edits return an empty list if the code at line `number` ha
 import ast
 from collections.abc import Collection, Sequence
 
+from forebay.core.parsing import first_line
 from forebay.doctor.analyse.loop_code import is_numpy, numpy_names, step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line, last_name, names_in, stored_names
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, stored_names
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 

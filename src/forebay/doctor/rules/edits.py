@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line
+from forebay.core.parsing import first_line
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode
 
 __all__ = [
     "FOREBAY_IMPORT",
