@@ -69,7 +69,7 @@ TFRECORD = 3 * tfrecord_bytes(bytes.fromhex("0a0c0a0a0a017812051a030a0104"))  # 
 
 
 @st.composite
-def damaged(draw, data):
+def damaged_files(draw, data):
     """Draw a file with changed or inserted bytes, possibly truncated at either end."""
     content = bytearray(data)
     places = st.integers(0, len(data) - 1)
@@ -91,7 +91,7 @@ CLAIMS = st.fixed_dictionaries(
 
 
 @fuzz
-@given(content=damaged(NPY) | st.binary(max_size=300))
+@given(content=damaged_files(NPY) | st.binary(max_size=300))
 def test_a_damaged_npy_is_refused_or_read_as_numpy_does(tmp_path, content):
     check_like_numpy(tmp_path / "x.npy", content, open_npy)
 
@@ -103,13 +103,13 @@ def test_an_npy_with_any_header_is_refused_or_read_as_numpy_does(tmp_path, heade
 
 
 @fuzz
-@given(content=damaged(STORED) | st.binary(max_size=300))
+@given(content=damaged_files(STORED) | st.binary(max_size=300))
 def test_a_damaged_npz_is_refused_or_read_as_numpy_does(tmp_path, content):
     check_like_numpy(tmp_path / "x.npz", content, open_npz)
 
 
 @fuzz
-@given(content=damaged(DEFLATED))
+@given(content=damaged_files(DEFLATED))
 def test_a_damaged_compressed_npz_is_refused_or_read_as_numpy_does(tmp_path, content):
     check_like_numpy(tmp_path / "x.npz", content, open_npz)
 
@@ -121,14 +121,14 @@ def test_an_npz_member_with_any_header_is_refused_or_read_as_numpy_does(tmp_path
 
 
 @fuzz
-@given(content=damaged(TAR))
+@given(content=damaged_files(TAR))
 def test_a_damaged_tar_is_refused_or_read(tmp_path, content):
     (tmp_path / "x.tar").write_bytes(content)
     read_all(open_webdataset, tmp_path / "x.tar")
 
 
 @fuzz
-@given(content=damaged(TFRECORD))
+@given(content=damaged_files(TFRECORD))
 def test_a_damaged_tfrecord_is_refused_or_read_unchanged(tmp_path, content):
     (tmp_path / "x.tfrecord").write_bytes(content)
     rows = read_all(open_tfrecord, tmp_path / "x.tfrecord")

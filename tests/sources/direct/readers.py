@@ -18,9 +18,9 @@ __all__ = [
     "block_reader",
     "pretend_uncached",
     "epoch_of",
-    "expected",
+    "epoch_rows",
     "files_pipeline",
-    "numbered",
+    "write_numbered",
     "numbers_of",
     "row_reader",
     "space_of",
@@ -80,7 +80,7 @@ def pretend_uncached(monkeypatch, *, direct=True, no_io_uring="", available_nbyt
         monkeypatch.setattr(open_reader, "_why_no_io_uring", lambda: no_io_uring)
 
 
-def numbered(tmp_path, rows=5000, row_nbytes=400, name="rows.npy"):
+def write_numbered(tmp_path, rows=5000, row_nbytes=400, name="rows.npy"):
     """Write a file whose rows begin with their own row numbers."""
     array = np.random.default_rng(0).integers(0, 256, (rows, row_nbytes), np.uint8)
     array[:, :8] = np.arange(rows, dtype=np.int64).view(np.uint8).reshape(rows, 8)
@@ -99,7 +99,7 @@ def numbers_of(rows):
     return rows[:, :8].copy().view(np.int64).ravel()
 
 
-def expected(pipeline, epoch=0):
+def epoch_rows(pipeline, epoch=0):
     """Return the row numbers of an epoch in their order."""
     return pipeline.order.rows(epoch, np.arange(pipeline.order.length))
 

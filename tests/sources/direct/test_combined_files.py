@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.sources.direct.readers import epoch_of, expected, numbered, pretend_uncached
+from tests.sources.direct.readers import epoch_of, epoch_rows, pretend_uncached, write_numbered
 
 import forebay as fb
 
@@ -21,22 +21,22 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize(("combine", "strategy"), COMBINATIONS)
 def test_combined_files_are_read_directly(tmp_path, monkeypatch, combine, strategy):
-    (first, rows), (second, others) = (numbered(tmp_path, rows=length, name=f"{length}.npy") for length in (3000, 2000))
+    (first, rows), (second, others) = (write_numbered(tmp_path, rows=n, name=f"{n}.npy") for n in (3000, 2000))
     pretend_uncached(monkeypatch)
     pipeline = combine(fb.from_files(first), fb.from_files(second))
     whole = np.concatenate([rows, others])
     with pipeline.batch(64).feed("numpy") as feed:
         assert [reason.choice for reason in feed.plan.decisions if reason.name == "reading"] == [strategy]
         for epoch in range(2):
-            assert np.array_equal(epoch_of(feed), whole[expected(pipeline, epoch)])
+            assert np.array_equal(epoch_of(feed), whole[epoch_rows(pipeline, epoch)])
 
 
 def test_zipped_files_of_different_lengths_are_read_directly(tmp_path, monkeypatch):
-    (first, rows), (second, others) = (numbered(tmp_path, rows=length, name=f"{length}.npy") for length in (3000, 2000))
+    (first, rows), (second, others) = (write_numbered(tmp_path, rows=n, name=f"{n}.npy") for n in (3000, 2000))
     pretend_uncached(monkeypatch)
     pipeline = fb.zip_rows(fb.from_files(first).take(2000), fb.from_files(second)).shuffle(seed=1, block=100)
     with pipeline.batch(64).feed("numpy") as feed:
         received = [(one.copy(), other.copy()) for one, other in feed]
-    order = expected(pipeline)
+    order = epoch_rows(pipeline)
     assert np.array_equal(np.concatenate([one for one, _ in received]), rows[order])
     assert np.array_equal(np.concatenate([other for _, other in received]), others[order])

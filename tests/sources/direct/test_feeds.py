@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tests.sources.direct.readers import (
     block_reader,
     epoch_of,
-    expected,
+    epoch_rows,
     files_pipeline,
-    numbered,
     numbers_of,
     pretend_uncached,
+    write_numbered,
 )
 from tests.support.profiles import FEW_EXAMPLES
 
@@ -46,13 +46,13 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("shuffle", "kernel", "strategy"), STRATEGIES)
 def test_every_epoch_has_the_rows_of_its_order(tmp_path, monkeypatch, shuffle, kernel, strategy):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch, **kernel)
     pipeline = files_pipeline(path, **shuffle)
     with pipeline.batch(64).feed("numpy") as feed:
         assert [reason.choice for reason in feed.plan.decisions if reason.name == "reading"] == [strategy]
         for epoch in range(3):
-            assert np.array_equal(epoch_of(feed), array[expected(pipeline, epoch)])
+            assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline, epoch)])
 
 
 CHOICES = [
@@ -67,26 +67,26 @@ CHOICES = [
 
 @pytest.mark.parametrize(("choose", "strategy"), CHOICES)
 def test_chosen_rows_are_read_from_the_disk(tmp_path, monkeypatch, choose, strategy):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = choose(files_pipeline(path))
     with pipeline.batch(64).feed("numpy") as feed:
         assert [reason.choice for reason in feed.plan.decisions if reason.name == "reading"] == [strategy]
         for epoch in range(3):
-            assert np.array_equal(epoch_of(feed), array[expected(pipeline, epoch)])
+            assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline, epoch)])
 
 
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
 def test_a_whole_epoch_follows_epochs_that_were_left_early(tmp_path, monkeypatch, shuffle):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = files_pipeline(path, **shuffle)
     with pipeline.batch(16).feed("numpy", host_bytes="8MiB") as feed:
         for epoch, batches in enumerate([0, 1, 7, 100, 2]):
             part = [batch.copy() for batch, _ in zip(feed, range(batches), strict=False)]
-            expected_rows = array[expected(pipeline, epoch)][: batches * 16]
+            expected_rows = array[epoch_rows(pipeline, epoch)][: batches * 16]
             assert np.array_equal(np.concatenate(part) if part else expected_rows, expected_rows)
-        assert np.array_equal(epoch_of(feed), array[expected(pipeline, 5)])
+        assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline, 5)])
 
 
 def test_leaves_of_one_file_that_share_sectors_are_not_confused(tmp_path, monkeypatch):
@@ -106,24 +106,24 @@ def test_leaves_of_one_file_that_share_sectors_are_not_confused(tmp_path, monkey
 @FEW_EXAMPLES
 def test_blocks_of_any_size_do_not_deadlock(block, mix, shards, repeats, batch_rows):
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
-        path, array = numbered(Path(folder), rows=700, row_nbytes=64)
+        path, array = write_numbered(Path(folder), rows=700, row_nbytes=64)
         pretend_uncached(monkeypatch)
         pipeline = files_pipeline(path, seed=1, block=block, mix=mix).repeat(repeats).shard(0, shards)
         with pipeline.batch(batch_rows).feed("numpy", host_bytes="16MiB") as feed:
-            assert np.array_equal(epoch_of(feed), array[expected(pipeline)[::shards]])
+            assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline)[::shards]])
 
 
 @pytest.mark.parametrize("shard", [0, 2])
 def test_shards_of_block_shuffles_are_read(tmp_path, monkeypatch, shard):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = files_pipeline(path, seed=1, block=100).shard(shard, 3)
     with pipeline.batch(64).feed("numpy") as feed:
-        assert np.array_equal(epoch_of(feed), array[expected(pipeline)[shard::3]])
+        assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline)[shard::3]])
 
 
 def test_a_resumed_feed_continues_at_its_saved_position(tmp_path, monkeypatch):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = files_pipeline(path, seed=1, block=100)
     with pipeline.batch(64).feed("numpy") as feed:
@@ -132,19 +132,19 @@ def test_a_resumed_feed_continues_at_its_saved_position(tmp_path, monkeypatch):
         state = feed.state_dict()
     with pipeline.batch(64).feed("numpy") as feed:
         feed.load_state_dict(state)
-        assert np.array_equal(epoch_of(feed), array[expected(pipeline)][20 * 64 :])
+        assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline)][20 * 64 :])
 
 
 def test_maps_get_the_rows_that_were_read(tmp_path, monkeypatch):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = files_pipeline(path, seed=1)
     with pipeline.batch(64).map(lambda batch: batch + np.uint8(1)).feed("numpy") as feed:
-        assert np.array_equal(epoch_of(feed), array[expected(pipeline)] + np.uint8(1))
+        assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline)] + np.uint8(1))
 
 
 def test_with_a_small_budget_rows_are_gathered_from_the_mapped_files(tmp_path, monkeypatch):
-    path, _ = numbered(tmp_path, rows=64, row_nbytes=1 << 17)
+    path, _ = write_numbered(tmp_path, rows=64, row_nbytes=1 << 17)
     pretend_uncached(monkeypatch)
     with files_pipeline(path, seed=1).batch(8).feed("numpy", host_bytes="4200KiB") as feed:
         assert "leaves no memory for read buffers" in feed.explain()
@@ -154,7 +154,7 @@ def test_with_a_small_budget_rows_are_gathered_from_the_mapped_files(tmp_path, m
 
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
 def test_a_file_that_is_truncated_during_a_read_raises_an_error(tmp_path, monkeypatch, shuffle):
-    path, _ = numbered(tmp_path)
+    path, _ = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     with files_pipeline(path, **shuffle).batch(8).feed("numpy", host_bytes="4MiB") as feed:
         next(feed)
@@ -165,17 +165,17 @@ def test_a_file_that_is_truncated_during_a_read_raises_an_error(tmp_path, monkey
 
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
 def test_a_file_replaced_by_renaming_keeps_its_old_rows(tmp_path, monkeypatch, shuffle):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = files_pipeline(path, **shuffle)
     with pipeline.batch(64).feed("numpy") as feed:
-        numbered(tmp_path, rows=7, name="other.npy")[0].rename(path)
-        assert np.array_equal(epoch_of(feed), array[expected(pipeline)])
+        write_numbered(tmp_path, rows=7, name="other.npy")[0].rename(path)
+        assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline)])
 
 
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
 def test_a_disk_error_names_its_position_and_the_feed_stays_usable(tmp_path, monkeypatch, shuffle):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     broken = threading.Event()
     read = io_uring.IoUring.read
@@ -188,7 +188,7 @@ def test_a_disk_error_names_its_position_and_the_feed_stays_usable(tmp_path, mon
         with pytest.raises(SourceError, match=r"rows\.npy: Input/output error"):
             epoch_of(feed)
         broken.clear()
-        assert np.array_equal(epoch_of(feed), array[expected(pipeline, 1)])
+        assert np.array_equal(epoch_of(feed), array[epoch_rows(pipeline, 1)])
 
 
 def fail_reads(arguments):
@@ -198,7 +198,7 @@ def fail_reads(arguments):
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
 @pytest.mark.parametrize("no_io_uring", ["", "forbidden"])
 def test_close_waits_for_reads_and_ends_every_thread(tmp_path, monkeypatch, shuffle, no_io_uring):
-    path, _ = numbered(tmp_path)
+    path, _ = write_numbered(tmp_path)
     pretend_uncached(monkeypatch, no_io_uring=no_io_uring)
     delay_reads(monkeypatch, 0.05)
     before = set(threading.enumerate())
@@ -216,7 +216,7 @@ def delay_reads(monkeypatch, seconds):
 
 
 def test_a_forked_child_is_refused_and_its_parent_continues(tmp_path, monkeypatch):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     pipeline = files_pipeline(path, seed=1)
     with pipeline.batch(64).feed("numpy") as feed:
@@ -226,7 +226,7 @@ def test_a_forked_child_is_refused_and_its_parent_continues(tmp_path, monkeypatc
             os._exit(exit_code_of_use(feed))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert np.array_equal(
-            np.concatenate([first, *(batch.copy() for batch in feed._current_epoch)]), array[expected(pipeline)]
+            np.concatenate([first, *(batch.copy() for batch in feed._current_epoch)]), array[epoch_rows(pipeline)]
         )
 
 
@@ -240,7 +240,7 @@ def exit_code_of_use(feed):
 
 
 def test_files_in_the_page_cache_are_not_read_from_disk(tmp_path, monkeypatch):
-    path, _ = numbered(tmp_path)
+    path, _ = write_numbered(tmp_path)
     monkeypatch.setattr(io_uring.IoUring, "read", None)
     with files_pipeline(path, seed=1).batch(64).feed("numpy") as feed:
         assert "the files are in memory already" in feed.explain()
@@ -249,7 +249,7 @@ def test_files_in_the_page_cache_are_not_read_from_disk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
 def test_files_that_fit_in_memory_are_in_the_page_cache_after_the_second_epoch(tmp_path, monkeypatch, shuffle):
-    path, array = numbered(tmp_path, row_nbytes=2400)
+    path, array = write_numbered(tmp_path, row_nbytes=2400)
     pretend_uncached(monkeypatch, available_nbytes=1 << 40)
     monkeypatch.setattr(page_cache, "cached_share", lambda file: 1.0)  # independent of the real page cache
     pipeline = files_pipeline(path, **shuffle)
@@ -262,7 +262,7 @@ def test_files_that_fit_in_memory_are_in_the_page_cache_after_the_second_epoch(t
         read.append(epoch_of(feed))
     assert reads == []
     for epoch in range(4):
-        assert np.array_equal(read[epoch], array[expected(pipeline, epoch)])
+        assert np.array_equal(read[epoch], array[epoch_rows(pipeline, epoch)])
 
 
 def record_reads(monkeypatch):
@@ -278,7 +278,7 @@ def join_thread(name):
 
 
 def test_groups_that_wait_for_blocks_continue_once_the_files_are_in_memory(tmp_path):
-    path, array = numbered(tmp_path)
+    path, array = write_numbered(tmp_path)
     source = open_npy(path)
     warmer = PageCacheWarmer([path])
     reader = PageCacheReader(block_reader(source, block_rows=100, buffers=2), source, warmer)
@@ -295,7 +295,7 @@ def test_groups_that_wait_for_blocks_continue_once_the_files_are_in_memory(tmp_p
 
 
 def test_a_closed_feed_frees_its_read_buffers(tmp_path, monkeypatch):
-    path, _ = numbered(tmp_path)
+    path, _ = write_numbered(tmp_path)
     pretend_uncached(monkeypatch)
     allocated = []
     monkeypatch.setattr(blocks, "aligned_memory", lambda nbytes: record(allocated, aligned_memory(nbytes)))

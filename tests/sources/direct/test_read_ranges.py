@@ -53,11 +53,11 @@ def test_split_reads_cover_exactly_the_merged_ranges(ranges, alignment):
     merged_ranges, _, _ = merge(ranges, alignment, gap=1 << 20)
     reads = merged_ranges.split()
     assert reads.nbytes.max() <= read_ranges.READ_NBYTES + read_ranges.SMALL_REST_NBYTES
-    assert covered(reads) == covered(merged_ranges)
+    assert outer_edges(reads) == outer_edges(merged_ranges)
     assert np.array_equal(merged_ranges.locate(reads.starts), reads.buffer_offsets)
 
 
-def covered(ranges):
+def outer_edges(ranges):
     """Return the starts and ends of ranges, without the edges at which one range ends and another begins."""
     ends = (ranges.starts + ranges.nbytes).tolist()
     starts = ranges.starts.tolist()

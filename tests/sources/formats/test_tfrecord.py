@@ -53,7 +53,7 @@ SPEC = {
 
 
 @functools.cache
-def written_by_tensorflow(folder):
+def write_with_tensorflow(folder):
     folder.mkdir(exist_ok=True)
     if not (folder / "compressed.tfrecord").exists():
         subprocess.run([sys.executable, "-c", WRITER, str(folder)], check=True, capture_output=True)
@@ -62,7 +62,7 @@ def written_by_tensorflow(folder):
 
 @pytest.fixture
 def folder(tmp_path_factory):
-    return written_by_tensorflow(tmp_path_factory.getbasetemp() / "tensorflow")
+    return write_with_tensorflow(tmp_path_factory.getbasetemp() / "tensorflow")
 
 
 @pytest.fixture

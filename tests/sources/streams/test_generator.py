@@ -11,7 +11,7 @@ import forebay as fb
 from forebay.errors import PipelineError, SourceError, SpecError, StateError
 
 
-def counting(rows):
+def numbers(rows):
     return lambda: iter(range(rows))
 
 
@@ -19,7 +19,7 @@ def counting(rows):
 
 
 def test_every_epoch_has_the_rows_of_a_generator_in_order():
-    with fb.from_generator(counting(100)).batch(7).feed("numpy") as feed:
+    with fb.from_generator(numbers(100)).batch(7).feed("numpy") as feed:
         assert [rows_of(feed) for _ in range(3)] == [list(range(100))] * 3
 
 
@@ -54,19 +54,19 @@ def test_take_limits_an_endless_generator():
 
 
 def test_a_short_last_batch_is_kept_or_dropped():
-    assert [len(batch) for batch in batches_of(fb.from_generator(counting(10)).batch(4).feed("numpy"))] == [4, 4, 2]
-    dropped = fb.from_generator(counting(10)).batch(4, drop_remainder=True).feed("numpy")
+    assert [len(batch) for batch in batches_of(fb.from_generator(numbers(10)).batch(4).feed("numpy"))] == [4, 4, 2]
+    dropped = fb.from_generator(numbers(10)).batch(4, drop_remainder=True).feed("numpy")
     assert [len(batch) for batch in batches_of(dropped)] == [4, 4]
 
 
 def test_repeat_and_take_after_batch_count_passes_and_batches():
-    feed = fb.from_generator(counting(5)).batch(3).repeat(2).feed("numpy")
+    feed = fb.from_generator(numbers(5)).batch(3).repeat(2).feed("numpy")
     assert batches_of(feed) == [[0, 1, 2], [3, 4], [0, 1, 2], [3, 4]]
-    assert batches_of(fb.from_generator(counting(50)).batch(3).take(2).feed("numpy")) == [[0, 1, 2], [3, 4, 5]]
+    assert batches_of(fb.from_generator(numbers(50)).batch(3).take(2).feed("numpy")) == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_batches_span_two_passes_if_repeat_comes_before_batch():
-    assert batches_of(fb.from_generator(counting(5)).repeat(2).batch(4).feed("numpy")) == [
+    assert batches_of(fb.from_generator(numbers(5)).repeat(2).batch(4).feed("numpy")) == [
         [0, 1, 2, 3],
         [4, 0, 1, 2],
         [3, 4],
@@ -75,17 +75,17 @@ def test_batches_span_two_passes_if_repeat_comes_before_batch():
 
 def test_repeating_an_empty_generator_forever_raises_an_error():
     with pytest.raises(SourceError, match="yielded no"):
-        batches_of(fb.from_generator(counting(0), spec="int64").repeat().batch(4).feed("numpy"))
+        batches_of(fb.from_generator(numbers(0), spec="int64").repeat().batch(4).feed("numpy"))
 
 
 def test_a_shard_has_every_nth_row_of_a_stream():
-    parts = [rows_of(fb.from_generator(counting(50)).shard(index, 3).batch(4).feed("numpy")) for index in range(3)]
+    parts = [rows_of(fb.from_generator(numbers(50)).shard(index, 3).batch(4).feed("numpy")) for index in range(3)]
     assert parts == [list(range(50))[index::3] for index in range(3)]
 
 
 def test_shards_of_a_stream_that_drop_the_remainder_take_the_same_number_of_steps():
     feeds = [
-        fb.from_generator(counting(5)).shard(index, 2).batch(3, drop_remainder=True).feed("numpy") for index in (0, 1)
+        fb.from_generator(numbers(5)).shard(index, 2).batch(3, drop_remainder=True).feed("numpy") for index in (0, 1)
     ]
     assert [len(batches_of(feed)) for feed in feeds] == [0, 0]
 
@@ -122,7 +122,7 @@ def test_the_first_batch_of_a_slow_generator_does_not_wait_for_a_whole_group():
 
 
 def test_a_window_shuffle_yields_every_row_once_in_a_new_order():
-    pipeline = fb.from_generator(counting(2000)).shuffle(seed=1, window=8 * 300).batch(16)
+    pipeline = fb.from_generator(numbers(2000)).shuffle(seed=1, window=8 * 300).batch(16)
     with pipeline.feed("numpy") as feed:
         epochs = [rows_of(feed) for _ in range(2)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(2000))] * 2
@@ -131,20 +131,20 @@ def test_a_window_shuffle_yields_every_row_once_in_a_new_order():
 
 
 def test_a_window_shuffle_moves_no_row_forward_beyond_its_window():
-    rows = rows_of(fb.from_generator(counting(2000)).shuffle(seed=1, window=8 * 300).batch(16).feed("numpy"))
+    rows = rows_of(fb.from_generator(numbers(2000)).shuffle(seed=1, window=8 * 300).batch(16).feed("numpy"))
     assert all(row < position + 300 + 16 for position, row in enumerate(rows))
 
 
 def test_a_shuffle_of_a_stream_without_a_window_is_refused_with_an_example():
     with pytest.raises(PipelineError, match="window='64MB'"):
-        fb.from_generator(counting(10)).shuffle(seed=0)
+        fb.from_generator(numbers(10)).shuffle(seed=0)
 
 
 # State
 
 
 def test_a_generator_is_resumed_by_replay():
-    pipeline = fb.from_generator(counting(100)).shuffle(seed=3, window=200).batch(7)
+    pipeline = fb.from_generator(numbers(100)).shuffle(seed=3, window=200).batch(7)
     with pipeline.feed("numpy") as feed, pipeline.feed("numpy") as other:
         iterator = iter(feed)
         for _ in range(5):
@@ -263,7 +263,7 @@ def test_the_error_names_a_field_that_does_not_match_the_spec():
 
 
 def test_python_numbers_take_the_type_of_the_spec():
-    feed = fb.from_generator(counting(3), spec=fb.ArraySpec((), "float32")).batch(3).feed("numpy")
+    feed = fb.from_generator(numbers(3), spec=fb.ArraySpec((), "float32")).batch(3).feed("numpy")
     assert next(feed).dtype == np.float32
 
 
@@ -274,7 +274,7 @@ def test_a_generator_object_is_refused_and_the_error_suggests_the_function():
 
 def test_an_empty_generator_without_a_spec_is_refused():
     with pytest.raises(SourceError, match="yielded no row"):
-        fb.from_generator(counting(0))
+        fb.from_generator(numbers(0))
 
 
 def test_a_second_feed_of_a_generator_may_have_smaller_batches():
