@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pytest
-from tests.gpu.frameworks import ALL, stamped
+from tests.gpu.frameworks import ALL, stamp_rows
 
 import forebay as fb
 from forebay.engines.cuda.nvjpeg import load_nvjpeg
@@ -46,7 +46,7 @@ def framework():
     return ALL[FRAMEWORK]()
 
 
-def shuffled(data, batch):
+def shuffle(data, batch):
     return fb.from_arrays(data).shuffle(seed=1).batch(batch)
 
 
@@ -66,7 +66,7 @@ def assert_same(framework, pipeline, epochs=2, **options):
 def test_every_batch_equals_the_host_batch(framework, rows, resident):
     if FRAMEWORK == "jax" and rows == "wide types":
         pytest.skip("JAX narrows float64; its values then differ from the host's in the last bits")
-    transport, _ = assert_same(framework, shuffled(ROWS[rows](), 100), resident=resident, epochs=3)
+    transport, _ = assert_same(framework, shuffle(ROWS[rows](), 100), resident=resident, epochs=3)
     assert transport is not None
 
 
@@ -94,7 +94,7 @@ def test_64_bit_numbers_arrive_in_the_frameworks_dtype(framework, resident):
     rows = 4_000
     data = {"x": RNG.normal(size=(rows, 30)), "y": RNG.integers(-(2**62), 2**62, rows), "row": np.arange(float(rows))}
     data["large"] = np.arange(rows * 7_000.0).reshape(rows, 7_000)  # rows so long that they are pulled by DMA
-    pipeline = shuffled(data, 250)
+    pipeline = shuffle(data, 250)
     transport, explained = assert_same(framework, pipeline, resident=resident)
     assert transport is not None
     assert ("narrowed" in explained) == (FRAMEWORK == "jax")
@@ -106,7 +106,7 @@ def test_64_bit_numbers_arrive_in_the_frameworks_dtype(framework, resident):
 
 def test_rows_that_cannot_be_pulled_are_staged(framework):
     data = ROWS["small"]()
-    transport, explained = assert_same(framework, shuffled(data, 256).map(lambda batch: batch | {"x": batch["x"] * 2}))
+    transport, explained = assert_same(framework, shuffle(data, 256).map(lambda batch: batch | {"x": batch["x"] * 2}))
     assert transport is None
     assert "page-locked memory: map(" in explained
 
@@ -119,7 +119,7 @@ def test_rows_that_cannot_be_pulled_are_staged(framework):
 
 
 def test_maps_in_processes_equal_the_host_batches(framework):
-    assert_same(framework, shuffled(ROWS["odd"](), 500).map(halve, where="process"))
+    assert_same(framework, shuffle(ROWS["odd"](), 500).map(halve, where="process"))
 
 
 def halve(batch):
@@ -139,7 +139,7 @@ def test_mapped_files_are_pulled_in_place(framework, tmp_path):
 def test_a_refused_page_lock_is_reported_and_rows_are_staged(framework, tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(40_000, dtype="f4").reshape(-1, 40))
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r+")  # the driver refuses to lock writable mapped files
-    _, explained = assert_same(framework, shuffled({"x": mapped}, 50), resident="never", epochs=3)
+    _, explained = assert_same(framework, shuffle({"x": mapped}, 50), resident="never", epochs=3)
     assert "page-lock" in explained
     assert "refused" in explained
 
@@ -147,7 +147,7 @@ def test_a_refused_page_lock_is_reported_and_rows_are_staged(framework, tmp_path
 def test_two_feeds_of_one_array_share_its_page_locks(framework):
     data = ROWS["small"]()
     halves = [{name: leaf[part] for name, leaf in data.items()} for part in (slice(0, 60_000), slice(40_000, None))]
-    feeds = [shuffled(half, 200).feed(FRAMEWORK, device="cuda", resident="never") for half in halves]
+    feeds = [shuffle(half, 200).feed(FRAMEWORK, device="cuda", resident="never") for half in halves]
     for feed in feeds:
         count = 0
         for batch in feed:
@@ -158,11 +158,11 @@ def test_two_feeds_of_one_array_share_its_page_locks(framework):
     feeds[0].close()
     assert sum(len(framework.read(batch["row"])) for batch in feeds[1]) == 60_000
     feeds[1].close()
-    assert_same(framework, shuffled(data, 200), resident="never")
+    assert_same(framework, shuffle(data, 200), resident="never")
 
 
 def test_a_state_resumes_inside_an_epoch(framework):
-    pipeline = shuffled(ROWS["small"](), 300)
+    pipeline = shuffle(ROWS["small"](), 300)
     with pipeline.feed(FRAMEWORK, device="cuda") as feed, pipeline.feed(FRAMEWORK, device="cuda") as other:
         iterator = iter(feed)
         for _ in range(17):
@@ -174,7 +174,7 @@ def test_a_state_resumes_inside_an_epoch(framework):
 
 def test_casts_and_scaling_run_on_the_device(framework):
     data = {"x": RNG.integers(0, 255, (5_000, 300), dtype=np.uint8), "row": np.arange(5_000, dtype="i4")}
-    pipeline = shuffled(data, 100).map(fb.scale({"x": 1 / 255}))
+    pipeline = shuffle(data, 100).map(fb.scale({"x": 1 / 255}))
     with pipeline.feed(FRAMEWORK, device="cuda") as feed, pipeline.feed("numpy") as host:
         assert "no more bytes cross" in feed.explain()
         for batch, expected in zip(feed, host, strict=True):
@@ -182,8 +182,8 @@ def test_casts_and_scaling_run_on_the_device(framework):
 
 
 def test_a_map_on_the_device_gets_the_frameworks_arrays(framework):
-    pipeline = shuffled(ROWS["small"](), 100).map(lambda batch: (batch["x"] * 2, batch["row"]), where="device")
-    with pipeline.feed(FRAMEWORK, device="cuda") as feed, shuffled(ROWS["small"](), 100).feed("numpy") as host:
+    pipeline = shuffle(ROWS["small"](), 100).map(lambda batch: (batch["x"] * 2, batch["row"]), where="device")
+    with pipeline.feed(FRAMEWORK, device="cuda") as feed, shuffle(ROWS["small"](), 100).feed("numpy") as host:
         for (_, row), expected in zip(feed, host, strict=True):
             assert np.array_equal(framework.read(row), expected["row"])
 
@@ -192,7 +192,7 @@ def test_a_device_map_error_has_a_note_and_its_batch_does_not_count(framework):
     def fail(batch):
         raise ZeroDivisionError("on purpose")
 
-    with shuffled(ROWS["odd"](), 100).map(fail, where="device").feed(FRAMEWORK, device="cuda") as feed:
+    with shuffle(ROWS["odd"](), 100).map(fail, where="device").feed(FRAMEWORK, device="cuda") as feed:
         with pytest.raises(ZeroDivisionError) as caught:
             next(iter(feed))
         assert any("on the device" in note for note in caught.value.__notes__)
@@ -211,7 +211,7 @@ def test_an_array_changed_between_epochs_is_pulled_again(framework):
 
 def test_some_rows_are_resident_if_not_all_fit(framework):
     data = ROWS["small"]()
-    pipeline = shuffled(data, 250)
+    pipeline = shuffle(data, 250)
     transport, explained = assert_same(framework, pipeline, device_bytes="20MB", epochs=4)
     assert 0 < transport.resident_rows < 100_000
     assert "part resident" in explained
@@ -219,7 +219,7 @@ def test_some_rows_are_resident_if_not_all_fit(framework):
 
 def test_a_budget_that_is_too_small_is_refused(framework):
     with pytest.raises(BudgetError, match="device_bytes="):
-        shuffled(ROWS["large"](), 256).feed(FRAMEWORK, device="cuda", device_bytes="1MiB")
+        shuffle(ROWS["large"](), 256).feed(FRAMEWORK, device="cuda", device_bytes="1MiB")
 
 
 @pytest.mark.timeout(600)
@@ -227,8 +227,8 @@ def test_a_budget_that_is_too_small_is_refused(framework):
 def test_no_byte_of_a_live_batch_is_overwritten(framework, resident):
     """Run slow kernels on several streams, keep and drop batches at random, and change some in place."""
     dice = random.Random(5)
-    data, kept, before = stamped(60_000), [], framework.errors()
-    pipeline = shuffled(data, 97).repeat()
+    data, kept, before = stamp_rows(60_000), [], framework.errors()
+    pipeline = shuffle(data, 97).repeat()
     with pipeline.feed(FRAMEWORK, device="cuda", resident=resident, device_bytes=DEVICE_BYTES[resident]) as feed:
         iterator = iter(feed)
         for _ in range(STRESS_BATCHES // 2):
@@ -257,7 +257,7 @@ DEVICE_BYTES = {"never": "8MiB", "always": "64MiB"}
 
 
 def test_the_consumer_may_keep_all_batches(framework):
-    pipeline = shuffled(stamped(20_000), 128)
+    pipeline = shuffle(stamp_rows(20_000), 128)
     with pipeline.feed(FRAMEWORK, device="cuda", resident="never") as feed:
         batches = list(feed)
     gc.collect()
@@ -340,7 +340,7 @@ def test_a_sharding_of_one_gpu_gets_the_arrays_of_the_device_slots(framework, re
     from jax.sharding import NamedSharding, PartitionSpec
 
     sharding = NamedSharding(jax.make_mesh((1,), ("data",)), PartitionSpec("data"))
-    pipeline = shuffled(ROWS["small"](), 512).map(fb.scale({"x": 0.5}))
+    pipeline = shuffle(ROWS["small"](), 512).map(fb.scale({"x": 0.5}))
     with pipeline.feed("jax", device=sharding, resident=resident) as feed, pipeline.feed("numpy") as host:
         for batch, expected in zip(feed, host, strict=True):
             assert batch["x"].sharding == sharding

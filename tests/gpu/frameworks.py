@@ -8,7 +8,7 @@ FACTOR = 40503  # odd, so that rows differ in every element
 WIDTH = 64
 
 
-def stamped(rows, width=WIDTH):
+def stamp_rows(rows, width=WIDTH):
     """Make rows that contain their number: element j of row i is i * FACTOR + j, in 32 bits."""
     numbers = np.arange(rows, dtype=np.int32)
     with np.errstate(over="ignore"):

@@ -6,14 +6,14 @@ test_feed.py runs this file in its own process, because frameworks conflict in o
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.gpu.frameworks import stamped
+from tests.gpu.frameworks import stamp_rows
 
 import forebay as fb
 from forebay.errors import FeedError
 
 
 def test_a_feed_inside_a_function_is_refused():
-    with fb.from_arrays(stamped(1_000)).batch(100).feed("tensorflow", device="cuda") as feed:
+    with fb.from_arrays(stamp_rows(1_000)).batch(100).feed("tensorflow", device="cuda") as feed:
 
         @tf.function(autograph=False)  # autograph would wrap the error
         def epoch():
@@ -27,7 +27,7 @@ def test_a_feed_inside_a_function_is_refused():
 @pytest.mark.parametrize("jit", [True, False])
 def test_a_compiled_step_sees_every_batch(jit):
     step = tf.function(lambda x: tf.reduce_sum(tf.cast(x % 251, tf.int64)), jit_compile=jit)
-    data = stamped(40_000)
+    data = stamp_rows(40_000)
     with fb.from_arrays(data).batch(400).feed("tensorflow", device="cuda", resident="never") as feed:
         for _ in range(3):
             sums = [step(batch["x"]) for batch in feed]
@@ -39,7 +39,7 @@ def test_a_compiled_step_sees_every_batch(jit):
 @pytest.mark.parametrize("kind", [tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy])
 def test_a_strategy_of_one_gpu_gets_the_tensors_of_the_device_slots(kind, resident):
     strategy = kind(["GPU:0"]) if kind is tf.distribute.MirroredStrategy else kind("GPU:0")
-    data = stamped(4_000)
+    data = stamp_rows(4_000)
     with fb.from_arrays(data).batch(400).feed("tensorflow", device=strategy, resident=resident) as feed:
         total = 0
         for batch in feed:

@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 import pytest
 import torch
-from tests.gpu.frameworks import FACTOR, Torch, stamped
+from tests.gpu.frameworks import FACTOR, Torch, stamp_rows
 
 import forebay as fb
 from forebay.adapters.handoff.torch import TorchDeviceHandOff
@@ -49,7 +49,7 @@ def take_in_background(stop, pipeline, taken, failures, **options):
 @pytest.mark.parametrize("resident", ["never", "always"])
 def test_a_feed_does_not_break_graph_captures(framework, resident):
     stop, failures, taken, before = threading.Event(), [], deque(maxlen=3), framework.errors()
-    pipeline = fb.from_arrays(stamped(60_000)).shuffle(seed=2).batch(500).repeat()
+    pipeline = fb.from_arrays(stamp_rows(60_000)).shuffle(seed=2).batch(500).repeat()
     feeding = threading.Thread(
         target=take_in_background, args=(stop, pipeline, taken, failures), kwargs={"resident": resident}
     )
@@ -74,7 +74,7 @@ def test_a_feed_does_not_break_graph_captures(framework, resident):
 
 def test_two_threads_with_their_own_streams_get_complete_batches(framework):
     before, failures = framework.errors(), []
-    pipeline = fb.from_arrays(stamped(60_000)).shuffle(seed=2).batch(97).repeat(3)
+    pipeline = fb.from_arrays(stamp_rows(60_000)).shuffle(seed=2).batch(97).repeat(3)
     with pipeline.feed("torch", device="cuda", resident="never", device_bytes="8MiB") as feed:
         iterator = iter(feed)
 
@@ -106,7 +106,7 @@ def test_memory_of_a_closed_feed_is_not_reused_too_early(framework):
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
         for seed in range(6):
-            with fb.from_arrays(stamped(20_000)).shuffle(seed=seed).batch(500).feed("torch", device="cuda") as feed:
+            with fb.from_arrays(stamp_rows(20_000)).shuffle(seed=seed).batch(500).feed("torch", device="cuda") as feed:
                 for batch in feed:
                     torch.cuda._sleep(3_000_000)
                     expected = batch["row"][:, None] * FACTOR + framework.columns
@@ -117,7 +117,7 @@ def test_memory_of_a_closed_feed_is_not_reused_too_early(framework):
 
 
 def test_a_batch_may_be_taken_while_the_same_thread_captures(framework):
-    with fb.from_arrays(stamped(5_000)).shuffle(seed=2).batch(100).feed("torch", device="cuda") as feed:
+    with fb.from_arrays(stamp_rows(5_000)).shuffle(seed=2).batch(100).feed("torch", device="cuda") as feed:
         iterator = iter(feed)
         next(iterator)
         held, graph, seen = torch.zeros(10, device="cuda"), torch.cuda.CUDAGraph(), []
@@ -135,7 +135,7 @@ def test_a_batch_may_be_taken_while_the_same_thread_captures(framework):
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler
 def test_a_step_compiled_with_graphs_trains_on_every_batch(framework):
     step = torch.compile(lambda x: (x % 251).float().sum(), mode="reduce-overhead")
-    data = stamped(20_000)
+    data = stamp_rows(20_000)
     with fb.from_arrays(data).batch(400).feed("torch", device="cuda", resident="never") as feed:
         for _ in range(3):
             for at, batch in enumerate(feed):

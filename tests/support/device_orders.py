@@ -12,7 +12,7 @@ from forebay.order.sampling import Sampled
 ROWS = Permutation.TABLE_LENGTH + 1000  # long enough for permutations that are not tables
 
 
-def sampled(inner, seed, count):
+def sample_rows(inner, seed, count):
     weights = np.random.default_rng(seed).random(inner.length)
     return Sampled.of(inner, weights, seed=seed, count=count, replacement=True)
 
@@ -22,7 +22,7 @@ def select_rows(inner, seed, count):
 
 
 @st.composite
-def wrapped(draw, inner):
+def wrapped_orders(draw, inner):
     """Wrap an order once."""
     seed, length = draw(st.integers(0, 5)), inner.length
     name = draw(st.sampled_from(["shuffle", "take", "span", "select", "split", "sample", "repeat"]))
@@ -37,7 +37,7 @@ def wrapped(draw, inner):
         return SplitPart(inner, seed, length - count, count)
     if name == "repeat":
         return Repeated(inner, 2)
-    return (select_rows if name == "select" else sampled)(inner, seed, count)
+    return (select_rows if name == "select" else sample_rows)(inner, seed, count)
 
 
 @st.composite
@@ -45,12 +45,12 @@ def orders(draw, depth=3):
     """Draw an order that a device can compute."""
     order = Sequential(ROWS)
     for _ in range(draw(st.integers(0, depth))):
-        order = draw(wrapped(order))
+        order = draw(wrapped_orders(order))
     return order
 
 
 @st.composite
-def combined(draw):
+def combined_orders(draw):
     """Draw concatenated or interleaved orders, wrapped or not."""
     inner = draw(st.lists(orders(depth=1), min_size=1, max_size=3))
     parts = [OrderPart(order, number * ROWS) for number, order in enumerate(inner)]
@@ -60,7 +60,7 @@ def combined(draw):
         weights = tuple(draw(st.integers(1, 5)) for _ in parts)
         stop = draw(st.sampled_from(["first", "all", ROWS + 7]))
         order = Interleaved.of(parts, weights, stop, draw(st.none() | st.integers(0, 5)))
-    return draw(wrapped(order)) if draw(st.booleans()) else order
+    return draw(wrapped_orders(order)) if draw(st.booleans()) else order
 
 
-device_orders = orders() | combined()
+device_orders = orders() | combined_orders()

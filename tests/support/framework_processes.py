@@ -105,7 +105,7 @@ class FrameworkProcesses:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with _locked(folder / "lock"):
+        with _hold_lock(folder / "lock"):
             if not (stand_in := folder / "site-packages").exists():
                 stand_in.symlink_to(DOCTOR / "stand_in")  # the doctor treats code in site-packages as library code
         self.capture = cache(self._load_capture)
@@ -147,7 +147,7 @@ class FrameworkProcesses:
 
     def _run_once(self, name: str) -> None:
         output = self._folder / f"{name}.output"
-        with _locked(self._folder / f"{name}.lock"):
+        with _hold_lock(self._folder / f"{name}.lock"):
             if not output.exists():
                 text = self._run(name)
                 output.write_text(text)
@@ -216,7 +216,7 @@ def _has_correct_compilation_cache() -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     """Hold a lock that the operating system releases when the process ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

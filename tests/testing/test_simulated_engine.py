@@ -20,7 +20,7 @@ class TestSlowSimulatedEngine(EngineTests):
         return SimulatedEngine(bytes_per_second=1e6, latency_seconds=1.0, consumer_seconds=5.0)
 
 
-def sent_slot(engine):
+def send_slot(engine):
     memory = engine.open_slot(64)
     memory.host[:] = bytes(range(64))
     engine.send(memory)
@@ -29,7 +29,7 @@ def sent_slot(engine):
 
 def test_writing_a_slot_during_its_copy_is_a_hazard():
     engine = SimulatedEngine()
-    memory = sent_slot(engine)
+    memory = send_slot(engine)
     memory.host[0] = 255
     with pytest.raises(HazardError, match="written while its copy was in flight"):
         engine.await_arrival(memory)
@@ -37,7 +37,7 @@ def test_writing_a_slot_during_its_copy_is_a_hazard():
 
 def test_lending_a_slot_twice_is_a_hazard():
     engine = SimulatedEngine()
-    memory = sent_slot(engine)
+    memory = send_slot(engine)
     engine.await_arrival(memory)
     with pytest.raises(HazardError, match="lent twice"):
         engine.await_arrival(memory)
@@ -45,7 +45,7 @@ def test_lending_a_slot_twice_is_a_hazard():
 
 def test_sending_a_slot_that_is_lent_is_a_hazard():
     engine = SimulatedEngine()
-    memory = sent_slot(engine)
+    memory = send_slot(engine)
     engine.await_arrival(memory)
     with pytest.raises(HazardError, match="still lent"):
         engine.send(memory)
@@ -59,7 +59,7 @@ def test_lending_a_slot_that_was_never_sent_is_a_hazard():
 
 def test_device_memory_is_poisoned_until_a_copy_arrives():
     engine = SimulatedEngine()
-    memory = sent_slot(engine)
+    memory = send_slot(engine)
     assert set(memory.device[:]) == {0xDB}
     engine.await_arrival(memory)
     assert memory.device[:] == bytes(range(64))

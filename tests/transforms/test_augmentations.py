@@ -20,7 +20,7 @@ def first_batch(pipeline):
         return next(iter(feed))
 
 
-def refused(augmentation, rows):
+def error_message(augmentation, rows):
     """Return the message of the error for rows that an augmentation cannot transform."""
     with pytest.raises(SpecError) as error:
         fb.from_arrays(rows).map(augmentation).batch(2).feed("numpy")
@@ -81,7 +81,7 @@ def test_a_crop_before_batch_equals_one_after_batch():
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_rows_without_images_are_refused(name):
-    assert "finds no images: the fields are 'x' uint8(8,)" in refused(
+    assert "finds no images: the fields are 'x' uint8(8,)" in error_message(
         AUGMENTATIONS[name], {"x": np.zeros((4, 8), "u1")}
     )
 
@@ -89,25 +89,25 @@ def test_rows_without_images_are_refused(name):
 @pytest.mark.parametrize("augmentation", [fb.random_resized_crop(4, fields="x"), fb.flip(fields="x")])
 @pytest.mark.parametrize("shape", [(4, 3, 8, 8), (4, 8), (4, 8, 8, 2), (4, 0, 8, 3)])
 def test_fields_of_another_shape_are_refused(augmentation, shape):
-    assert f"rows of 'x' have the shape {shape[1:]}" in refused(augmentation, {"x": np.zeros(shape, np.uint8)})
+    assert f"rows of 'x' have the shape {shape[1:]}" in error_message(augmentation, {"x": np.zeros(shape, np.uint8)})
 
 
 @pytest.mark.parametrize("fields", [None, "x"])
 def test_channels_that_a_map_moved_to_the_front_are_refused_with_the_right_order_of_the_maps(fields):
-    message = refused(fb.normalize(0.5, 0.5, fields=fields), {"x": np.zeros((4, 3, 8, 8), np.uint8)})
+    message = error_message(fb.normalize(0.5, 0.5, fields=fields), {"x": np.zeros((4, 3, 8, 8), np.uint8)})
     assert message.endswith(
         "If a map moves the channels first, call it after this transform, or permute batches in the loop."
     )
 
 
 def test_unknown_fields_are_refused():
-    assert "names 'y', but the fields are 'x' uint8(8, 10, 3)" in refused(fb.flip(fields="y"), {"x": IMAGES})
+    assert "names 'y', but the fields are 'x' uint8(8, 10, 3)" in error_message(fb.flip(fields="y"), {"x": IMAGES})
 
 
 @pytest.mark.parametrize("augmentation", [fb.random_resized_crop(4, fields="x"), fb.color_jitter(0.1, fields=("x",))])
 @pytest.mark.parametrize("dtype", ["int64", "float64", "uint16", "bool"])
 def test_unsupported_dtypes_are_refused(augmentation, dtype):
-    assert f"'x' is {dtype}. Convert it with fb.cast before" in refused(augmentation, {"x": IMAGES.astype(dtype)})
+    assert f"'x' is {dtype}. Convert it with fb.cast before" in error_message(augmentation, {"x": IMAGES.astype(dtype)})
 
 
 @pytest.mark.parametrize("fields", [(), 3, [1], {"x": 1}])
@@ -222,8 +222,8 @@ def test_the_dtype_of_the_result_can_be_chosen():
 
 
 def test_a_wrong_number_of_means_or_stds_is_refused():
-    assert "has 2 values, but 'x' has 3 channels" in refused(fb.normalize((0, 1), 1), {"x": IMAGES})
-    assert "has 4 values, but 'x' has 3 channels" in refused(fb.normalize(0, (1, 1, 1, 1)), {"x": IMAGES})
+    assert "has 2 values, but 'x' has 3 channels" in error_message(fb.normalize((0, 1), 1), {"x": IMAGES})
+    assert "has 4 values, but 'x' has 3 channels" in error_message(fb.normalize(0, (1, 1, 1, 1)), {"x": IMAGES})
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_wrong_number_of_means_or_stds_is_refused():
     ],
 )
 def test_normalize_refuses_the_scale_of_0_to_255_for_uint8(mean, std, fixed):
-    message = refused(fb.normalize(mean, std), {"x": IMAGES})
+    message = error_message(fb.normalize(mean, std), {"x": IMAGES})
     assert "has values of the scale 0 to 255, but it divides the uint8 images of 'x' by 255 first" in message
     assert fixed in message
 

@@ -20,11 +20,11 @@ from forebay.transforms.row_errors import (
 )
 
 
-def skipped(row, transform=0, error=None):
+def skipped_row(row, transform=0, error=None):
     return SkippedRow.of(row, transform, error or ValueError("bad"))
 
 
-def log(max_errors=0.01):
+def new_log(max_errors=0.01):
     return SkippedRowLog({0: ErrorLimit("map(f, rows)", max_errors), 2: ErrorLimit("map(g, rows)", 1.0)})
 
 
@@ -45,8 +45,8 @@ def test_a_batch_without_a_good_row_is_refused_with_the_first_error():
 
 
 def test_rows_of_consecutive_batches_are_counted_from_the_first_batch():
-    contexts = [BatchContext(0, 0, 0, slice(0, 4), skipped=[skipped(1)]), BatchContext(0, 0, 4, slice(4, 8))]
-    contexts.append(BatchContext(0, 0, 8, slice(8, 9), skipped=[skipped(0)]))
+    contexts = [BatchContext(0, 0, 0, slice(0, 4), skipped=[skipped_row(1)]), BatchContext(0, 0, 4, slice(4, 8))]
+    contexts.append(BatchContext(0, 0, 8, slice(8, 9), skipped=[skipped_row(0)]))
     assert [row.row for row in collect_skipped(contexts, 4)] == [1, 8]
 
 
@@ -62,8 +62,8 @@ def test_errors_are_described_in_one_short_line():
 
 
 def test_the_log_has_the_count_and_the_first_rows_of_each_map():
-    counted = log(max_errors=1)
-    counted.add([skipped(row) for row in range(7)] + [skipped(3, transform=2, error=KeyError("k"))], 100)
+    counted = new_log(max_errors=1)
+    counted.add([skipped_row(row) for row in range(7)] + [skipped_row(3, transform=2, error=KeyError("k"))], 100)
     counted.add([], 50)
     counts = counted.counts()
     assert (counts["count"], counts["received_rows"]) == (8, 150)
@@ -77,21 +77,21 @@ def test_the_log_has_the_count_and_the_first_rows_of_each_map():
     groups=st.lists(st.tuples(st.integers(0, 20), st.integers(20, 900)), max_size=8),
 )
 def test_more_skipped_rows_than_the_error_limit_raise_an_error(max_errors, groups):
-    counted, count, received = log(max_errors), 0, 0
+    counted, count, received = new_log(max_errors), 0, 0
     for failed, rows in groups:
         count, received = count + failed, received + rows
         if failed and count > max_errors * max(received, MIN_COUNTED_ROWS):
             with pytest.raises(TransformError, match=rf"failed for {count} of {received} rows.*row 0: ValueError: bad"):
-                counted.add([skipped(row) for row in range(failed)], rows)
+                counted.add([skipped_row(row) for row in range(failed)], rows)
             return
-        counted.add([skipped(row) for row in range(failed)], rows)
+        counted.add([skipped_row(row) for row in range(failed)], rows)
 
 
 def test_each_kind_of_error_is_logged_once(caplog):
-    counted = log(max_errors=1)
+    counted = new_log(max_errors=1)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            counted.add([skipped(1), skipped(2, error=KeyError("k")), skipped(3, transform=2)], 10)
+            counted.add([skipped_row(1), skipped_row(2, error=KeyError("k")), skipped_row(3, transform=2)], 10)
     assert [record.getMessage().split(";")[0] for record in caplog.records] == [
         "map(f, rows) skipped row 1: ValueError: bad",
         "map(f, rows) skipped row 2: KeyError: 'k'",

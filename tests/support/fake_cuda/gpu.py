@@ -194,13 +194,13 @@ class FakeGpu:
 
     def check_device(self, pointers, nbytes, what):
         """Check that ranges are in allocated device memory. `what` is the beginning of the error, up to the verb."""
-        if not _within(spans_of(self.memory), pointers, nbytes):
+        if not _are_within(spans_of(self.memory), pointers, nbytes):
             raise self.fault(f"{what} device memory that is not allocated")
 
     def check_read(self, addresses, nbytes):
         """Check that a kernel may read ranges: they are in device memory, or page-locked."""
-        spans = [*_joined(spans_of(self.locked)), *spans_of(self.memory)]
-        if not _within(sorted(spans), addresses, nbytes):
+        spans = [*_join_spans(spans_of(self.locked)), *spans_of(self.memory)]
+        if not _are_within(sorted(spans), addresses, nbytes):
             raise self.fault("a kernel reads memory that is neither page-locked nor allocated on the device")
 
     def copy(self, handle, targets, sources, lengths):
@@ -219,7 +219,7 @@ class FakeGpu:
     def _check_copies(self, targets, sources, lengths):
         with self._mutex:
             self.check_device(targets, lengths, "a copy writes to")
-            if not _within(spans_of(self.locked), sources, lengths):
+            if not _are_within(spans_of(self.locked), sources, lengths):
                 raise self.fault("a copy reads memory that is not page-locked, or crosses two page-locks")
 
 
@@ -236,7 +236,7 @@ def spans_of(held):
     return sorted((start, start + nbytes) for start, nbytes in list(held.items()))
 
 
-def _joined(spans):
+def _join_spans(spans):
     found = []
     for start, stop in spans:
         if found and found[-1][1] == start:
@@ -246,7 +246,7 @@ def _joined(spans):
     return found
 
 
-def _within(spans, addresses, nbytes):
+def _are_within(spans, addresses, nbytes):
     """Return whether each range lies inside one span."""
     if not spans:
         return False
