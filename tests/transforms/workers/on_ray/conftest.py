@@ -65,7 +65,7 @@ def _with_longer_timeout(get_node):
     return get
 
 
-def taken(feed):
+def copy_batches(feed):
     """Return copies of all batches of an epoch."""
     return [{name: np.array(leaf) for name, leaf in batch.items()} for batch in feed]
 

@@ -36,10 +36,6 @@ def delay(batch):
     return batch
 
 
-def with_pid(batch):
-    return {"number": batch["number"], "pid": np.full(len(batch["number"]), os.getpid())}
-
-
 class RefusedError(Exception):
     """An exception of the user with its own constructor."""
 

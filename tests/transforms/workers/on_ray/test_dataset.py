@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import ray
 import ray.data
-from tests.transforms.workers.on_ray.conftest import assert_same, taken
+from tests.transforms.workers.on_ray.conftest import assert_same, copy_batches
 from tests.transforms.workers.on_ray.maps import narrow, two_columns, wider_at_the_end, words
 
 from forebay.adapters.ray import from_dataset
@@ -30,7 +30,7 @@ def numbers(batches):
 
 def test_rows_come_in_the_order_of_the_dataset_in_every_epoch(dataset):
     with from_dataset(dataset).batch(64).feed() as feed:
-        first, second = taken(feed), taken(feed)
+        first, second = copy_batches(feed), copy_batches(feed)
     assert np.array_equal(numbers(first), np.arange(ROWS))
     assert np.array_equal(numbers(second), np.arange(ROWS))
     assert np.array_equal(first[1]["x"], np.arange(128.0, 256.0).reshape(64, 2))
@@ -40,17 +40,17 @@ def test_a_feed_of_a_dataset_resumes_in_mid_epoch(dataset):
     with from_dataset(dataset).shuffle(seed=1, window="4KB").batch(64).feed() as feed:
         batches = iter(feed)
         next(batches)
-        state, rest = feed.state_dict(), numbers(taken(batches))
+        state, rest = feed.state_dict(), numbers(copy_batches(batches))
     with from_dataset(dataset).shuffle(seed=1, window="4KB").batch(64).feed() as feed:
         feed.load_state_dict(state)
-        assert np.array_equal(numbers(taken(feed)), rest)
+        assert np.array_equal(numbers(copy_batches(feed)), rest)
 
 
 def test_a_dataset_in_any_order_gives_every_row_and_refuses_to_resume(dataset):
     with from_dataset(dataset, order="any").batch(64).feed() as feed:
         batches = iter(feed)
         first, state = [next(batches)], feed.state_dict()
-        assert sorted(numbers(taken(first) + taken(batches))) == list(range(ROWS))
+        assert sorted(numbers(copy_batches(first) + copy_batches(batches))) == list(range(ROWS))
         feed.load_state_dict(state)
         with pytest.raises(StateError, match=r"come in any order.*order='kept'"):
             next(iter(feed))
@@ -59,7 +59,7 @@ def test_a_dataset_in_any_order_gives_every_row_and_refuses_to_resume(dataset):
 def test_a_map_on_ray_leaves_room_for_the_dataset(dataset):
     pipeline = from_dataset(dataset).shuffle(seed=1, window="4KB").batch(64)
     with pipeline.map(narrow, where="ray").feed() as on_ray, pipeline.map(narrow).feed() as in_threads:
-        assert_same(taken(on_ray), taken(in_threads))
+        assert_same(copy_batches(on_ray), copy_batches(in_threads))
     assert on_ray.plan.input.cluster.workers == 1
 
 
@@ -73,7 +73,7 @@ def test_blocks_that_differ_are_refused(ids):
         from_dataset(ids.map_batches(wider_at_the_end, batch_size=None)).batch(25).feed() as feed,
         pytest.raises(SourceError, match=r"'x' is float64\[3\] in one block and float64\[2\] in the first"),
     ):
-        taken(feed)
+        copy_batches(feed)
 
 
 def test_a_wrong_dataset_or_order_is_refused(dataset):

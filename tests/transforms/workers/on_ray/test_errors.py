@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.transforms.workers.on_ray.conftest import (
-    taken,
+    copy_batches,
     wait_for_workers,
     wait_until_no_cpu_is_free,
     workers_with_path,
@@ -18,14 +18,14 @@ import forebay as fb
 from forebay.errors import ClusterError, PipelineError
 
 
-def refusing(where="ray"):
+def failing_pipeline(where="ray"):
     return fb.from_arrays(rows()).map(refuse_300, where=where).batch(30)
 
 
 @pytest.mark.usefixtures("cluster")
 def test_an_error_keeps_its_type_and_names_the_worker_and_the_rows():
     ours = []
-    with refusing().feed() as on_ray, pytest.raises(RefusedError, match="300") as caught:
+    with failing_pipeline().feed() as on_ray, pytest.raises(RefusedError, match="300") as caught:
         ours += [batch["number"][0] for batch in on_ray]
     notes = "\n".join(caught.value.__notes__)
     assert "Ray worker (pid" in notes
@@ -36,7 +36,7 @@ def test_an_error_keeps_its_type_and_names_the_worker_and_the_rows():
 
 @pytest.mark.usefixtures("cluster")
 def test_batches_before_an_error_are_delivered():
-    with refusing().feed() as on_ray:
+    with failing_pipeline().feed() as on_ray:
         batches = iter(on_ray)
         assert [next(batches)["number"][0] for _ in range(10)] == list(range(0, 300, 30))
         with pytest.raises(RefusedError):
@@ -84,7 +84,7 @@ def test_a_node_with_another_version_is_reported_with_both_versions(tmp_path):
         pipeline.feed() as on_ray,
         pytest.raises(ClusterError, match=rf"forebay 0\.0\.1, but the trainer .*forebay {fb.__version__}"),
     ):
-        taken(on_ray)
+        copy_batches(on_ray)
 
 
 @pytest.mark.usefixtures("cluster")
@@ -96,7 +96,7 @@ def test_a_node_without_forebay_is_reported_with_a_remedy(tmp_path):
         pipeline.feed() as on_ray,
         pytest.raises(ClusterError, match=r"(?s)could not start.*No module named forebay.*runtime_env"),
     ):
-        taken(on_ray)
+        copy_batches(on_ray)
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, "all"])

@@ -7,8 +7,8 @@ import pytest
 from tests.transforms.workers.on_ray.conftest import (
     any_worker,
     assert_same,
+    copy_batches,
     kill,
-    taken,
     wait_for_workers,
     wait_until_no_workers,
 )
@@ -28,12 +28,12 @@ def slow_epochs(count, **options):
     return epochs(count).map(delay, where="ray", **options)
 
 
-def taken_until_lost(feed, batches, count):
+def take_until_lost(feed, batches, count):
     """Take batches until `count` workers are lost, and 100 more."""
     ours = []
     while feed.stats()["ray"]["lost_workers"] < count:
-        ours += taken(islice(batches, 20))
-    return ours + taken(islice(batches, 100))
+        ours += copy_batches(islice(batches, 20))
+    return ours + copy_batches(islice(batches, 100))
 
 
 def test_kills_of_random_workers_lose_no_row_and_change_no_order():
@@ -41,10 +41,10 @@ def test_kills_of_random_workers_lose_no_row_and_change_no_order():
         batches, ours = iter(on_ray), []
         for seed in range(5):
             worker = any_worker(seed)  # chosen before the batches, while all workers are busy
-            ours += taken(islice(batches, 18))
+            ours += copy_batches(islice(batches, 18))
             kill(worker)
-        ours += taken(batches)
-        assert_same(ours, taken(in_threads))
+        ours += copy_batches(batches)
+        assert_same(ours, copy_batches(in_threads))
     assert on_ray.stats()["ray"]["lost_workers"] >= 3  # a kill may hit a worker that was already dying
     assert on_ray.stats()["ray"]["retried_tasks"] > 0
 
@@ -54,16 +54,16 @@ def test_a_node_killed_in_mid_epoch_loses_no_row_and_changes_no_order(cluster):
     with epochs(None).feed() as in_threads, slow_epochs(None, workers=4).feed() as on_ray:
         wait_for_workers(on_ray, 4)
         batches = iter(on_ray)
-        ours = taken(islice(batches, 20))
+        ours = copy_batches(islice(batches, 20))
         cluster.remove_node(node, allow_graceful=False)  # its workers continue for a while
-        ours += taken_until_lost(on_ray, batches, 2)
-        assert_same(ours, taken(islice(in_threads, len(ours))))
+        ours += take_until_lost(on_ray, batches, 2)
+        assert_same(ours, copy_batches(islice(in_threads, len(ours))))
 
 
 def test_rows_that_kill_every_worker_are_named_and_the_feed_stays_usable():
     with fb.from_arrays(rows()).map(die_at_300, where="ray").batch(30).feed() as on_ray:
         with pytest.raises(WorkerError, match=r"5 Ray workers died.*die_at_300") as caught:
-            taken(on_ray)
+            copy_batches(on_ray)
         assert any("300" in note for note in caught.value.__notes__)
         assert np.array_equal(next(iter(on_ray))["number"], np.arange(30))
 

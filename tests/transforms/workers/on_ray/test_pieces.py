@@ -6,7 +6,7 @@ import ray
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.transforms.workers.on_ray.conftest import assert_same, taken, wait_for_workers
+from tests.transforms.workers.on_ray.conftest import assert_same, copy_batches, wait_for_workers
 from tests.transforms.workers.on_ray.maps import RefusedError, narrow, refuse_300, wide_rows
 
 import forebay as fb
@@ -86,13 +86,13 @@ def piece_counts(cluster, monkeypatch):
 
 @pytest.mark.parametrize(("batch_rows", "same_node", "other_node"), [(48, 2, 2), (280, 1, 12)])
 def test_batches_in_pieces_equal_those_of_threads(piece_counts, batch_rows, same_node, other_node):
-    def mapped(where):
+    def add_maps(where):
         batches = fb.from_arrays(wide_rows()).shuffle(seed=5).batch(batch_rows, drop_remainder=True)
         return batches.map(narrow, where=where)
 
-    with mapped("thread").feed() as in_threads, mapped("ray").feed() as on_ray:
+    with add_maps("thread").feed() as in_threads, add_maps("ray").feed() as on_ray:
         wait_for_workers(on_ray, 2)
-        assert_same(taken(on_ray), taken(in_threads))
+        assert_same(copy_batches(on_ray), copy_batches(in_threads))
     assert piece_counts.pop(ray.get_runtime_context().get_node_id()) == {same_node}
     assert list(piece_counts.values()) == [{other_node}]
 
@@ -101,8 +101,8 @@ def test_batches_in_pieces_equal_those_of_threads(piece_counts, batch_rows, same
 def test_a_map_may_change_rows_sent_in_pieces():
     first = fb.from_arrays(wide_rows()).shuffle(seed=1).batch(48).map(narrow)
     with first.map(narrow, where="ray").feed() as on_ray, first.map(narrow).feed() as in_threads:
-        assert_same(taken(on_ray), taken(in_threads))
-        assert_same(taken(on_ray), taken(in_threads))
+        assert_same(copy_batches(on_ray), copy_batches(in_threads))
+        assert_same(copy_batches(on_ray), copy_batches(in_threads))
 
 
 @pytest.mark.usefixtures("cluster")
@@ -121,10 +121,10 @@ def test_arrays_are_put_into_the_store_again_only_after_a_change(monkeypatch):
     changing, put, given_to_ray = wide_rows(), ray.put, []
     with fb.from_arrays(changing).batch(48).map(narrow, where="ray").feed() as on_ray:
         monkeypatch.setattr(ray, "put", lambda value: given_to_ray.append(value) or put(value))
-        taken(on_ray)
-        before = taken(on_ray)
+        copy_batches(on_ray)
+        before = copy_batches(on_ray)
         assert len(given_to_ray) == 1
         changing["x"][-1, -1] += 7.0
-        after = taken(on_ray)
+        after = copy_batches(on_ray)
         assert len(given_to_ray) == 2
     assert after[-1]["x"][-1, -1] == before[-1]["x"][-1, -1] + 7.0
