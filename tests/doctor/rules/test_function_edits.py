@@ -56,12 +56,23 @@ def test_an_executor_keeps_the_name_that_the_script_gives_it():
         ('xb, yb = get_batch("train")', 'xb, yb = make.get_batch("train")'),
         ("losses = train(xb, yb)", "data.append(train(xb, yb))"),  # the loop changes the data
         ("losses = train(xb, yb)", "remember()\ndef remember():\n    data.pop()"),
+        ("losses = train(xb, yb)", "random.shuffle(data)"),
         ("ix = [3, 5]", "ix = train(3)"),  # the loop trains the model that makes batches
         ("return x, y", "yield x, y"),  # the call makes a generator, which makes no batch yet
+        ("ix = [3, 5]", "ix = [3, 5]\n    np.take(data, ix, out=buffer)"),  # the next batch would be in the same buffer
+        ("ix = [3, 5]", "ix = [3, 5]\n    buffer[:] = data[3:5]"),
+        ("ix = [3, 5]", "part = buffer[3:5]\n    part += 1\n    ix = [3, 5]"),
+        ("ix = [3, 5]", "ix = [3, 5]\n    file.readinto(buffer)"),
+        ("ix = [3, 5]", "ix = [3, 5]\n    split[0] = 3"),  # the argument is the buffer
+        ("ix = [3, 5]", "ix = [3, 5]\n    global place\n    place = 3"),
     ],
 )
 def test_batches_that_need_the_loop_are_not_prefetched(old, new):
     assert prefetched(TOKENS.replace(old, new), 4) == ""
+
+
+def test_a_function_may_fill_arrays_of_its_own():
+    assert prefetched(TOKENS.replace("ix = [3, 5]", "ix = np.empty(2, int)\n    ix[:] = 3"), 4)
 
 
 @pytest.mark.parametrize(("number", "first"), [(4, "i:i + 4"), (5, "i + 1:i + 5")])
@@ -78,6 +89,15 @@ def test_slices_of_a_list_of_tokens_become_slices_of_an_array(number, first):
         ("[int(t) for t in data[i:i + 4]]", "ix[i:i + 4]"),  # a list of the function
         ("losses =", "data ="),  # the loop changes the list
         ("losses = train(xb, yb)", "data.append(train(xb, yb))"),
+        ("losses = train(xb, yb)", "random.shuffle(data)"),
+        (
+            "for step in range(9):\n",
+            "first = get_batch('test')\nfor step in range(9):\n",
+        ),  # runs before the array is made
+        (
+            "for step in range(9):\n",
+            "def estimate():\n    return get_batch('test')\nfirst = estimate()\nfor step in range(9):\n",
+        ),
         ("for step in range(9):\n", "def main():\n  for step in range(9):\n"),  # the array would be local to `main`
     ],
 )

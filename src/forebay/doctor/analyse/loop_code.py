@@ -37,7 +37,8 @@ _CHANGING_METHODS = frozenset(
     | {"reverse", "rotate", "setdefault", "sort", "update"}
 )
 _CHANGING_FUNCTIONS = frozenset(
-    {"copyto", "fill_diagonal", "place", "put", "putmask", "shuffle", "all_reduce", "broadcast"}
+    {"copyto", "fill_diagonal", "place", "put", "putmask", "shuffle", "readinto", "recv_into"}
+    | {"all_reduce", "broadcast"}
 )
 _MODULES = frozenset({"torch", "nn", "init", "F", "dist", "np", "numpy", "jnp", "jax", "tf", "random"})
 _LOCAL_SCOPES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)

@@ -8,13 +8,13 @@ import ast
 import builtins
 from collections.abc import Collection
 
-from forebay.doctor.analyse.loop_code import conversions_in
+from forebay.doctor.analyse.loop_code import conversions_in, names_changed_in_place
 from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, root_name, stored_names
 from forebay.doctor.rules.compile_edits import executed_lines, makes_generator
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement
 
-__all__ = ["prefetch_call", "stack_slices"]
+__all__ = ["called_objects", "prefetch_call", "stack_slices"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -23,7 +23,8 @@ def prefetch_call(code: ScriptCode, number: int) -> list[Edit]:
     """Return the edits that let a thread make the next batch during the step.
 
     Line `number` is in the function that makes a batch, or in a function that this one calls. The batch must not depend
-    on what the loop assigns.
+    on what the loop changes. The functions must not change objects of other scopes, such as a buffer that they fill for
+    each batch: the thread would fill the buffer while the loop uses the previous batch.
     """
     found = [each for each in code.statements if isinstance(each, ast.Assign) and _makes_batch(code, each, number)]
     if len(found) != 1 or not isinstance(found[0], ast.Assign) or not isinstance(found[0].value, ast.Call):
@@ -62,16 +63,32 @@ def _makes_batch(code: ScriptCode, statement: ast.Assign, number: int) -> bool:
     if function is None or statement.lineno in executed_lines(code, [function]):
         return False
     lines = executed_lines(code, [function])
-    used = names_in(*call.args, *call.keywords).union(
-        *(_free_names(each) for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines)
-    )
+    functions = [each for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines]
+    if any(_changes_shared_objects(each) for each in functions):
+        return False
+    used = names_in(*call.args, *call.keywords).union(*map(_free_names, functions))
     is_lazy = any(isinstance(argument, ast.Starred) for argument in call.args) or makes_generator(function)
-    changed = stored_names(loops[-1]) | _called_objects(code, loops[-1], lines)
+    changed = stored_names(loops[-1]) | names_changed_in_place(loops[-1]) | called_objects(code, loops[-1], lines)
     has_context = code.device_scope(statement) is not None  # `with tf.device(...)` holds for one thread only
     return number in lines and not is_lazy and not has_context and not used & changed
 
 
-def _called_objects(code: ScriptCode, loop: ast.stmt, lines: Collection[int] = ()) -> set[str]:
+def _changes_shared_objects(function: Function) -> bool:
+    """Whether a function changes names or objects of other scopes, its arguments included.
+
+    For example, `buffer[:] = rows` changes a global `buffer`. After `part = buffer[:8]`, so does `part += 1`.
+    """
+    if any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function)):
+        return True
+    shared = _free_names(function) | {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+    for node in sorted(assignments, key=lambda node: node.lineno):
+        if isinstance(node.value, ast.Name | ast.Subscript | ast.Attribute) and root_name(node.value) in shared:
+            shared |= stored_names(*node.targets)
+    return bool(names_changed_in_place(*function.body) & shared)
+
+
+def called_objects(code: ScriptCode, loop: ast.stmt, lines: Collection[int] = ()) -> set[str]:
     """Return the names of objects that a loop may change by calls, except on `lines`.
 
     For example, `buffer.append(row)` may change `buffer`. Modules, builtins and functions of the script do not count.
@@ -114,9 +131,11 @@ def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
     array, numpy = code.new_name(f"{part.value.id}_array"), code.module_alias("numpy", "np")
     outer = code.loops_around(calls[0])[-1]
     has_one_scope = code.function_around(function) is code.function_around(outer)
-    changed = stored_names(outer) | _called_objects(code, outer)
+    changed = stored_names(outer) | names_changed_in_place(outer) | called_objects(code, outer)
     if function.lineno > outer.lineno or not has_one_scope or part.value.id in changed:
         return []
+    if _may_run_before(code, function, outer):
+        return []  # the array does not exist yet
     elements = code.rewrite(part, code.replace(part.value, array))
     stacked = f"{numpy}.stack({code.rewrite(rows, code.replace(rows.elt, elements))})"
     imports = [] if code.imports("numpy") else ["import numpy as np"]
@@ -124,6 +143,22 @@ def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
         Edit.before(outer, *imports, f'{array} = {numpy}.asarray({part.value.id}, dtype="{dtype}")'),
         *patch_statement(code, statement, code.replace(rows, stacked)),
     ]
+
+
+def _may_run_before(code: ScriptCode, function: Function, loop: ast.stmt, depth: int = 5) -> bool:
+    """Whether a function may run before a loop: code above the loop contains its name, or that of a caller.
+
+    `depth` limits the chain of callers.
+    """
+    uses = [node for node in code.parents if isinstance(node, ast.Name) and node.id == function.name]
+    for use in uses:
+        user = code.function_around(use)
+        if user is code.function_around(loop):
+            if use.lineno < loop.lineno:
+                return True
+        elif user is not None and user is not function and (not depth or _may_run_before(code, user, loop, depth - 1)):
+            return True
+    return False
 
 
 def _slice_of(node: ast.expr) -> ast.Subscript | None:
