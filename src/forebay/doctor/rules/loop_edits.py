@@ -58,7 +58,7 @@ def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[E
     if isinstance(statement, ast.Assign) and stored_names(*statement.targets) & names_changed_in_place(loop):
         return []  # every step needs a new tensor
     outer = _outermost_invariant(code, loop, [part.node for part in constant])
-    if len(constant) == 1 and _is_whole_assignment(code, statement, constant[0], loop):
+    if len(constant) == 1 and statement in loop.body and _is_whole_assignment(statement, constant[0], outer):
         return [Edit.before(outer, code.text(statement)), Edit.remove(code, statement)]
     if constant:
         return _convert_first(code, statement, outer, [(part, code.text(part.node)) for part in constant])
@@ -94,7 +94,8 @@ def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list
     statement, loop = _statement_and_loop(code, number)
     if statement is None or loop is None:
         return []
-    conversions = [part for part in conversions_in(statement) if _is_slice_of_constant(part.data, loop)]
+    outer = outer_loop(code, loop)
+    conversions = [part for part in conversions_in(statement) if _is_slice_of_constant(part.data, outer)]
     lines: dict[str, str] = {}
     if conversions:
         patches = []
@@ -116,7 +117,7 @@ def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list
                 patches.append(code.replace(array, _selection(code, array, name, index, framework)))
             edits += patch_statement(code, owner, *patches)
     imports = import_lines(code) if any("fb." in line for line in lines.values()) else []
-    return [Edit.before(outer_loop(code, loop), *imports, *lines.values()), *edits] if edits else []
+    return [Edit.before(outer, *imports, *lines.values()), *edits] if edits else []
 
 
 def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str = "") -> list[Edit]:
@@ -128,16 +129,17 @@ def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str 
     statement, loop = _statement_and_loop(code, number)
     if statement is None or loop is None:
         return []
-    arrays = [array for owner in _data_statements(code, statement, loop) for array in _sliced_constants(owner, loop)]
+    outer = outer_loop(code, loop)
+    arrays = [array for owner in _data_statements(code, statement, loop) for array in _sliced_constants(owner, outer)]
     names = {array.value.id for array in arrays if isinstance(array.value, ast.Name)}
     if len(names) != 1:
         return []
     name = names.pop()
     if torch_change and root_name(code.value_of(name)) == "torch":
-        return [Edit.before(outer_loop(code, loop), f"{name} = {torch_change.format(name)}")]
+        return [Edit.before(outer, f"{name} = {torch_change.format(name)}")]
     imports = ["import numpy as np"] if change.startswith("np.") and not code.imports("numpy") else []
     change = re.sub(r"^np\b", code.module_alias("numpy", "np"), change)
-    return [Edit.before(outer_loop(code, loop), *imports, f"{name} = {change.format(name)}")]
+    return [Edit.before(outer, *imports, f"{name} = {change.format(name)}")]
 
 
 def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
@@ -208,13 +210,19 @@ def _outermost_invariant(code: ScriptCode, loop: ast.For | ast.While, nodes: Seq
     return loops[-1] if loops else loop
 
 
-def _is_whole_assignment(code: ScriptCode, statement: ast.stmt, part: Conversion, loop: ast.stmt) -> bool:
-    """Whether a statement only assigns a conversion, to a name that nothing else assigns."""
+def _is_whole_assignment(statement: ast.stmt, part: Conversion, loop: ast.stmt) -> bool:
+    """Whether a statement only assigns a conversion, to a name that nothing else assigns or uses above."""
     if not isinstance(statement, ast.Assign) or statement.value is not part.node or len(statement.targets) != 1:
         return False
     target = statement.targets[0]
-    stores = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    return isinstance(target, ast.Name) and sum(node.id == target.id for node in stores) == 1
+    if not isinstance(target, ast.Name):
+        return False
+    uses = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id == target.id]
+    stores = [node for node in uses if not isinstance(node.ctx, ast.Load)]
+    return len(stores) == 1 and min((node.lineno, node.col_offset) for node in uses) >= (
+        target.lineno,
+        target.col_offset,
+    )
 
 
 def _convert_first(
@@ -249,17 +257,17 @@ def _constant_arguments(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -
 
 
 def _is_slice_of_constant(data: ast.expr, loop: ast.stmt) -> bool:
-    """Whether data is a slice `x[...]` of an array that the loop never assigns."""
+    """Whether data is a slice `x[...]` of an array that the loop never changes."""
     inner = data
     while isinstance(inner, ast.Subscript):
         data, inner = inner, inner.value
-    return isinstance(data, ast.Subscript) and isinstance(inner, ast.Name) and inner.id not in stored_names(loop)
+    return isinstance(data, ast.Subscript) and isinstance(inner, ast.Name) and is_invariant(inner, loop)
 
 
 def _sliced_constants(statement: ast.stmt, loop: ast.stmt) -> list[ast.Subscript]:
-    assigned = stored_names(loop)
+    """Return the slices of arrays in a statement, if the loop never changes these arrays."""
     arrays = [array for node in own_nodes(statement) if isinstance(node, ast.expr) for array in sliced_arrays(node)]
-    return [array for array in dict.fromkeys(arrays) if not names_in(array.value) & assigned]
+    return [array for array in dict.fromkeys(arrays) if is_invariant(array.value, loop)]
 
 
 def _data_statements(code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.While) -> list[ast.stmt]:
@@ -277,9 +285,9 @@ def _implicit_slices(
     code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.While
 ) -> dict[ast.stmt, list[ast.Subscript]]:
     """Return the slices of NumPy arrays that called functions convert, by statement."""
-    arrays = numpy_names(code)
+    arrays, outer = numpy_names(code), outer_loop(code, loop)
     found = {
-        owner: [array for array in _sliced_constants(owner, loop) if names_in(array.value) & arrays]
+        owner: [array for array in _sliced_constants(owner, outer) if names_in(array.value) & arrays]
         for owner in _data_statements(code, statement, loop)
     }
     return {owner: slices for owner, slices in found.items() if slices}

@@ -2,8 +2,8 @@
 
 import ast
 
-from forebay.doctor.analyse.loop_code import conversions_in, numpy_names
-from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, root_name, stored_names
+from forebay.doctor.analyse.loop_code import conversions_in, is_invariant, numpy_names
+from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, root_name
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import outer_loop, patch_statement
 
@@ -30,7 +30,7 @@ def pin_array(code: ScriptCode, number: int) -> list[Edit]:
             continue
         tensor = target.func.value
         array = _slice_of_tensor(code, tensor)
-        if array is None or names_in(array.value) & stored_names(outer):
+        if array is None or not is_invariant(array.value, outer):
             continue
         whole = code.rewrite(tensor, code.replace(array, code.text(array.value)))
         name = code.new_name(f"{code.text(array.value)}_pinned")

@@ -1,0 +1,65 @@
+"""Edits that would change what a script computes are not offered, whatever the form of the script."""
+
+from functools import partial
+
+import pytest
+from tests.doctor.applied_cures import apply_cure
+from tests.doctor.rules.edited_code import code_after
+
+from forebay.doctor.rules.loop_edits import change_arrays, convert_before_loop, keep_arrays_on_device
+from forebay.doctor.rules.pin_edits import pin_array
+
+
+def line_of(source, text):
+    return next(number for number, line in enumerate(source.split("\n"), 1) if text in line)
+
+
+def edited(source, text, make, *arguments, **keywords):
+    """Return the script after the edits for the line with `text`; an empty text without edits."""
+    code = code_after(source, line_of(source, text), make, *arguments, **keywords)
+    cured = apply_cure(source, code) if code else ""
+    compile(cured, "cured", "exec")
+    return cured
+
+
+SLICED = """import numpy as np
+x = np.ones((90, 4))
+for epoch in range(3):
+    {}
+    for i in range(0, 90, 4):
+        train(torch.from_numpy(x[i : i + 4]).cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [partial(keep_arrays_on_device, framework="torch"), partial(change_arrays, change="{}.astype('f4')"), pin_array],
+)
+@pytest.mark.parametrize("change", ["x = np.load(name)", "np.random.shuffle(x)", "x[:] = 0", "x += 1", "x.sort()"])
+def test_an_array_that_an_outer_loop_changes_is_not_prepared_before_it(make, change):
+    assert edited(SLICED.format("pass"), "train(", make)
+    assert edited(SLICED.format(change), "train(", make) == ""
+
+
+CONSTANT = """import numpy as np
+table = np.ones(3)
+weights = first
+for i in range(9):
+    {}
+    train(weights)
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["if i == 5: weights = torch.tensor(table)", "train(weights); weights = torch.tensor(table)"],
+)
+def test_a_name_that_has_another_value_before_keeps_this_value(statement):
+    cured = edited(CONSTANT.format(statement), "torch.tensor", convert_before_loop, "torch")
+    assert "table_on_device = torch.tensor(table)\nfor" in cured
+    assert "    " + statement.replace("torch.tensor(table)", "table_on_device") in cured
+
+
+def test_a_name_that_is_assigned_first_is_assigned_before_the_loop():
+    cured = edited(CONSTANT.format("weights = torch.tensor(table)"), "torch.tensor", convert_before_loop, "torch")
+    assert "weights = torch.tensor(table)\nfor i in range(9):\n    train(weights)\n" in cured
