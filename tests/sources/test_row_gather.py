@@ -23,7 +23,7 @@ ROW_SHAPES = st.sampled_from([(1,), (2,), (4,), (8,), (7,), (64,), (65,), (400,)
 
 @pytest.fixture(params=["compiled", "NumPy"])
 def library(request, monkeypatch):
-    """Gather rows with the C function, or with NumPy, as in an installation without a compiler."""
+    """Gather rows with the C function, or with NumPy, as an installation without a compiler does."""
     if request.param == "NumPy":
         for module in (arrays, combined, segmented):
             monkeypatch.setattr(module, "load_library", lambda: None)

@@ -1,4 +1,4 @@
-"""Rows of SciPy matrices: dense rows, and rows of values and columns; damaged matrices are refused."""
+"""Rows of SciPy matrices, as dense rows or as values and columns; damaged matrices are refused."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""An engine with host memory that claims to be a device, and a device hand-off of NumPy arrays."""
+"""An engine that claims to be a device, and a device hand-off of NumPy arrays."""
 
 from types import SimpleNamespace
 

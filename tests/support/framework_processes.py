@@ -123,7 +123,7 @@ class FrameworkProcesses:
         assert not failures, "\n\n".join(failures)[-8000:]
 
     def script_result(self, framework: str, script: str, kind: str) -> Path:
-        """Return a file that the profiled run of a script wrote: its capture or its answers."""
+        """Return a file of the profiled run of a script: its capture or its answers."""
         name = f"scripts {framework}"
         self._run_once(name)
         path = self._folder / framework / f"{script}.{kind}"
@@ -207,7 +207,7 @@ class Captures:
 
 
 def _has_correct_compilation_cache() -> bool:
-    """Return whether executables from the compilation cache of JAX compute the same as newly compiled ones.
+    """Return whether executables from JAX's compilation cache compute the same as newly compiled ones.
 
     With JAX 0.4.38 and this cache, every second run of the Keras cases computed wrong weights.
     Without the cache, all of six runs computed the right weights.

@@ -14,13 +14,13 @@ def rows_of(feed):
 
 
 def collect_rows(feed, rows):
-    """Add the rows of the next epoch to `rows`, which keeps them if the feed raises an error."""
+    """Add the rows of the next epoch to `rows`. The list keeps them if the feed raises an error."""
     for batch in feed:
         rows.extend(batch.tolist())
 
 
 def resumed_rows(pipeline, state):
-    """Return the rows of a new feed that resumes from a state, which was saved as JSON."""
+    """Return the rows of a new feed that resumes from a state. JSON stores the state in between."""
     with pipeline.feed("numpy") as feed:
         feed.load_state_dict(json.loads(json.dumps(state)))
         return rows_of(feed)

@@ -1,4 +1,4 @@
-"""Color jitter, compared with the formulas of torchvision and with the hue of the standard library."""
+"""Color jitter, compared with the formulas of torchvision and the hue of the standard library."""
 
 import colorsys
 

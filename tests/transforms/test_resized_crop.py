@@ -16,7 +16,7 @@ SIZES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
 def exact_weights(length, size):
-    """Return the weights of the triangle filter as fractions: one list of source pixels for each output pixel."""
+    """Return the exact weights of the triangle filter: the weight of each source pixel for each output pixel."""
     support = max(Fraction(length, size), 1)
     rows = []
     for pixel in range(size):

@@ -1,4 +1,4 @@
-"""Shared helpers of the reader tests: a reader as a source, and files that seem not to be in the page cache."""
+"""Helpers of the reader tests: readers as sources, and files that seem not to be cached."""
 
 import threading
 

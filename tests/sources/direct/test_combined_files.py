@@ -1,4 +1,4 @@
-"""Combined pipelines of files that are not in the page cache yield the rows of their order."""
+"""Combined pipelines of files outside the page cache yield the rows of their order."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Feeds of files that are not in the page cache: the same rows in the same order, also after faults."""
+"""Feeds of files outside the page cache: the same rows in the same order, also after faults."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The thread that reads files into the page cache, with a scripted state of the page cache."""
+"""The thread that reads files into the page cache, whose state the tests script."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from forebay.sources.direct.page_cache import PageCacheWarmer
 
 @pytest.fixture
 def warm(tmp_path, monkeypatch):
-    """Return a function that warms one file, while its cached share has these values in turn."""
+    """Return a function that warms one file. The cached share of the file takes the given values in turn."""
     monkeypatch.setattr(page_cache, "_POLL_SECONDS", 0.0)
     (tmp_path / "rows.bin").write_bytes(bytes(5000))
 

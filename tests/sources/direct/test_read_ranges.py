@@ -58,7 +58,7 @@ def test_split_reads_cover_exactly_the_merged_ranges(ranges, alignment):
 
 
 def outer_edges(ranges):
-    """Return the starts and ends of ranges, without the edges at which one range ends and another begins."""
+    """Return the starts and ends of ranges, without edges that two adjacent ranges share."""
     ends = (ranges.starts + ranges.nbytes).tolist()
     starts = ranges.starts.tolist()
     return sorted(set(starts) - set(ends)), sorted(set(ends) - set(starts))

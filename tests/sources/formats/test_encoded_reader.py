@@ -1,4 +1,4 @@
-"""Reading encoded images: in one thread, or in all decoder threads if one thread is slow."""
+"""Reads of encoded images: in one thread, or in all decoder threads after slow reads."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Images inside tar, Parquet, Arrow, TFRecord, HDF5 and LMDB files give the same rows as image files."""
+"""Images inside files of other formats, such as Parquet, give the same rows as image files."""
 
 import io
 import multiprocessing

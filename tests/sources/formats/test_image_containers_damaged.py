@@ -1,4 +1,4 @@
-"""Damaged files that contain images are refused or named, and no file takes more memory than the budget."""
+"""Damaged files that contain images are refused or named, and memory stays within the budget."""
 
 import contextlib
 import gzip

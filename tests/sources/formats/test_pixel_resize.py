@@ -1,4 +1,4 @@
-"""Each pass of the C resize equals that of Pillow; the whole resize differs by at most one."""
+"""Each pass of the C resize equals that of Pillow; the result differs by at most one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Zarr stores: Forebay decompresses chunks when it reads their rows, and holds them within the budget."""
+"""Zarr stores: Forebay decompresses chunks as rows need them, and holds chunks within the budget."""
 
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
-"""Servers on loopback: a scripted HTTP server, and a real S3 server behind a proxy that injects faults.
+"""Servers on loopback: a scripted HTTP server, and an S3 server behind a faulty proxy.
 
-The S3 server is moto, in its own process.
+The S3 server is moto in its own process. The proxy injects faults into its responses.
 """
 
 import io

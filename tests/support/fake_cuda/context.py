@@ -1,4 +1,4 @@
-"""The context manager that replaces the driver of the CUDA engine, and helpers for the tests inside it."""
+"""The context manager that replaces the driver of the CUDA engine, and helpers for tests inside it."""
 
 import gc
 import threading
@@ -121,6 +121,6 @@ def wait_until_located():
 
 
 def feed_threads():
-    """Return the names of the threads of Forebay that started after the last call of `fake_gpus`."""
+    """Return the names of Forebay's threads that started after the last call of `fake_gpus`."""
     started = [thread for thread in threading.enumerate() if thread not in _THREADS_BEFORE]
     return [thread.name for thread in started if thread.name.startswith("forebay")]

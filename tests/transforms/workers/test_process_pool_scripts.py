@@ -49,7 +49,7 @@ if __name__ == "__main__":
 
 @contextmanager
 def sleeping_script(tmp_path, **options):
-    """Run a script with an idle and a busy worker; yield its process and the ids of its workers."""
+    """Run a script with an idle and a busy worker. Yield its process and its workers' ids."""
     with run_script(tmp_path, SLEEPING_SCRIPT, stdin=subprocess.PIPE, **options) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2

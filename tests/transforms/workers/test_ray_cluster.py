@@ -1,4 +1,4 @@
-"""The share of a cluster that a feed takes, and its bytes in flight, without Ray."""
+"""The share of a cluster that a feed takes, and its bytes in flight, without a Ray cluster."""
 
 import sys
 from dataclasses import replace

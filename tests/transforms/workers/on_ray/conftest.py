@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine: each node has its own raylet, object store and workers."""
+"""A real Ray cluster on this machine. Each node has its own raylet, object store and workers."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Errors of the user's function, of the cluster and of its nodes are reported with a remedy."""
+"""Errors of the user's function, the cluster and its nodes are reported with a remedy."""
 
 import shutil
 import threading

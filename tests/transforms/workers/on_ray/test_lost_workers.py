@@ -1,4 +1,4 @@
-"""A lost worker or node costs a retry; no row is lost and no order changes."""
+"""A lost worker or node causes retries. No row is lost, and no order changes."""
 
 from itertools import islice
 
