@@ -1,4 +1,4 @@
-"""Scripts with a fault that needs a GPU, and their healthy twins, for the framework in FOREBAY_FRAMEWORK.
+"""Scripts with faults that need a GPU, and healthy twins, for the framework in FOREBAY_FRAMEWORK.
 
 test_faults.py runs this file once for each framework, in its own process, because frameworks conflict in one process.
 If FOREBAY_KEEP names a folder, this file saves all captures and diagnoses there.

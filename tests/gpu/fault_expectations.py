@@ -1,4 +1,4 @@
-"""The expected diagnosis of each script in `faults`, for a run on a GPU or a recorded capture."""
+"""The expected diagnoses of the scripts in `faults`, for GPU runs and recorded captures."""
 
 import pytest
 from tests.gpu.fault_lines import LINES, OTHER_FIRST_RULES, WARNINGS
@@ -7,7 +7,7 @@ __all__ = ["expect_fault", "expect_healthy", "format_findings"]
 
 
 def expect_fault(framework, rule, diagnosis):
-    """Expect that the fault is the first finding and has its line, or that the rule warns."""
+    """Expect the fault as first finding, with its line, or as a warning."""
     found = [finding for finding in diagnosis.findings if finding.rule == rule]
     _expect(found, diagnosis)
     if rule not in WARNINGS:
@@ -44,7 +44,7 @@ def format_findings(diagnosis):
 
 
 def _expect(is_expected, diagnosis):
-    """Fail with all findings, because a GPU run is expensive to repeat, and without a traceback."""
+    """Fail with all findings, because a GPU run is expensive to repeat. Show no traceback."""
     if not is_expected:
         pytest.fail(format_findings(diagnosis), pytrace=False)
 

@@ -1,4 +1,4 @@
-"""The beginning of the faulty line of each script in `faults`; empty if the fault belongs to no line.
+"""The beginnings of the faulty lines in `faults`; empty if a fault belongs to no line.
 
 A framework has no script for a rule if the fault cannot occur in that framework or on one GPU:
 

@@ -9,7 +9,7 @@ WIDTH = 64
 
 
 def stamp_rows(rows, width=WIDTH):
-    """Make rows that contain their number: element j of row i is i * FACTOR + j, in 32 bits."""
+    """Make rows from their row numbers: element j of row i is i * FACTOR + j, in 32 bits."""
     numbers = np.arange(rows, dtype=np.int32)
     with np.errstate(over="ignore"):
         x = numbers[:, None] * np.int32(FACTOR) + np.arange(width, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""The code blocks marked `python gpu` on the pages of the documentation run on a GPU.
+"""The code blocks marked `python gpu` on the documentation pages run on a GPU.
 
 The block on the page about several devices is marked `python gpu2`, and needs two GPUs.
 """

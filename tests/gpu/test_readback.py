@@ -1,4 +1,4 @@
-"""Readback and all_finite on a real GPU: the cases of the CPU tests, and cases that need a GPU."""
+"""Readback and all_finite on a GPU: cases of the CPU tests, and cases for a GPU."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""upload_once on a real GPU: the cases of the CPU tests, and cases that need a GPU."""
+"""upload_once on a GPU: cases of the CPU tests, and cases for a GPU."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Edits of a script's text that name a variable, a call or a line, and quote no code.
+"""Edits of scripts. An edit names a variable, a call or a line, and quotes no code.
 
 An edit keeps the number and the order of the lines, so that a report names the lines of the public file. Only
 `mark_steps`, `decorate`, `move_to_function` and `insert_before` add lines.

@@ -80,7 +80,7 @@ def store_images(folder: Path, name: str, shape: tuple[int, ...], train: int, te
 
 
 def store_reviews(folder: Path, name: str, words: int, train: int, test: int) -> None:
-    """Write the module `stored` and an archive of word numbers in the form of the IMDB reviews for it."""
+    """Write the module `stored`, and an archive of word numbers like the IMDB reviews."""
     write_module(folder, "stored", STORED)
     generator = numbers()
 

@@ -40,7 +40,7 @@ def steps_between(marks: Sequence[int], start: float, end: float) -> float | Non
 
 
 def profiling_cost(plain: Sequence[int], profiled: Sequence[int], capture: Capture) -> dict[str, float | None]:
-    """Compare the steps of a run with the doctor with the steps of a run without it.
+    """Compare the steps of a run with the doctor to those of a plain run.
 
     Both sequences are marks. The result has ratios to the plain run: `profiled` and `unprofiled` of steps, `run` of the
     whole loop.
@@ -82,7 +82,7 @@ def reported_share(document: dict[str, Any]) -> float:
 
 
 def sampled_share(capture: Capture) -> float | None:
-    """Return the share of the profiled time in which the samples of the busiest thread name a line of the script."""
+    """Return the share of the profiled time in which samples of the busiest thread name a script line."""
     window = capture.window
     times: Counter[int] = Counter()
     for sample in capture.samples:

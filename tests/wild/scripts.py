@@ -64,7 +64,7 @@ class Script:
 
 
 def load_scripts(names: list[str], part: str = "develop") -> list[Script]:
-    """Return the scripts of a part of the corpus that have a recipe; without names, all of them."""
+    """Return the named scripts of a part of the corpus; without names, all that have a recipe."""
     entries = {entry["name"]: entry for entry in json.loads((FOLDER / "corpus.json").read_text())}
     wanted = names or [name for name in entries if entries[name]["part"] == part and has_recipe(name)]
     for name in wanted:
@@ -78,7 +78,7 @@ def has_recipe(name: str) -> bool:
 
 
 def load_cure(name: str) -> tuple[str, tuple[Edit, ...]] | None:
-    """Return the cure of `cures/NAME.py`: the rule that proposes it and the edits; None if there is none."""
+    """Return the rule and the edits of `cures/NAME.py`, or None if the script has no cure."""
     if not (FOLDER / "cures" / f"{name}.py").exists():
         return None
     module = importlib.import_module(f"tests.wild.cures.{name}")

@@ -19,7 +19,7 @@ _limit = int(os.environ.get("STEP_CLOCK_STEPS", "0")) or sys.maxsize
 
 
 def mark(steps: int = 1) -> None:
-    """Record the ends of `steps` steps that one call has made, as if all of them had taken the same time."""
+    """Record the ends of `steps` steps of one call, as if all steps had taken the same time."""
     if len(_marks) // BLOCK != (len(_marks) + steps) // BLOCK:
         _wait_for_device()
     now = perf_counter_ns()

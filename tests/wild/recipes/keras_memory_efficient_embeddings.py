@@ -1,4 +1,4 @@
-"""Random ratings of as many users and films as in MovieLens 1M, in an archive of the same layout."""
+"""Random ratings in the layout of MovieLens 1M, with as many users and films."""
 
 from pathlib import Path
 from zipfile import ZipFile

@@ -1,4 +1,4 @@
-"""Random colour images in place of CIFAR-10, the smallest model, and a `stty` that reports a terminal width."""
+"""Random colour images in place of CIFAR-10, the smallest model, and a stand-in for `stty`."""
 
 from pathlib import Path
 

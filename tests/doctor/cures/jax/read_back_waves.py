@@ -1,4 +1,4 @@
-"""The loop reads the mean change of the water back before NumPy computes the next tide."""
+"""The loop reads the water's mean change back before NumPy computes the next tide."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The device counts the codebook entries in use, and the loop reads back only their number."""
+"""The device counts the codebook entries in use. The loop reads back only their number."""
 
 import tensorflow as tf
 from stopwatch import Stopwatch

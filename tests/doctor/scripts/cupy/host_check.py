@@ -1,4 +1,4 @@
-"""The loop reads the whole field back in every iteration, and NumPy checks it for NaN."""
+"""Every iteration reads the whole field back, and NumPy checks the field for NaN."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""A debugging setting that reads back every result to look for NaN was left in the script."""
+"""A forgotten debugging setting reads every result back to check for NaN."""
 
 import jax
 import jax.numpy as jnp
