@@ -20,5 +20,5 @@ def test_every_script_has_a_fault_or_is_a_healthy_twin():
 @pytest.mark.usefixtures("device")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_fault_is_found_and_no_healthy_script_has_it(framework):
+def test_every_fault_is_found_and_no_healthy_twin_has_a_finding_of_the_rule(framework):
     run_cases(CASES, framework, **SHARING)

@@ -1,4 +1,4 @@
-"""Decoder threads: all rows of a group, on all cores, with the error of the first row that fails."""
+"""Decoder threads decode all rows of a group on all cores, and raise the first row's error."""
 
 import os
 import threading

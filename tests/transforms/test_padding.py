@@ -38,7 +38,7 @@ def pad_rows(rows, value):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["arrays", "list", "generator"])
 @pytest.mark.parametrize("where", ["thread", "process"])
-def test_a_map_on_rows_receives_them_without_padding(kind, where):
+def test_a_map_on_rows_receives_rows_without_padding(kind, where):
     with sources(TEXTS)[kind].map(double, where=where).batch(3, pad=-1).feed("numpy") as feed:
         found = next(feed).tolist()
     assert found == pad_rows([double(text).tolist() for text in TEXTS], -1)

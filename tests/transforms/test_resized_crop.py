@@ -83,7 +83,7 @@ def test_the_whole_image_in_its_own_size_is_unchanged():
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 255])
-def test_images_of_one_color_keep_it(value):
+def test_images_of_one_color_keep_their_color(value):
     images = np.full((3, 33, 47, 3), value, np.uint8)
     assert (host_batch(fb.random_resized_crop((21, 60)), images) == value).all()
 

@@ -13,7 +13,7 @@ LENGTHS = st.integers(0, 2**40)
 
 
 @given(shape=st.lists(LENGTHS, min_size=1, max_size=3), chunk=st.lists(LENGTHS, min_size=3, max_size=3))
-def test_columns_within_the_budget_need_no_more_memory_than_it_allows(shape, chunk):
+def test_accepted_columns_need_no_more_memory_than_the_budget_allows(shape, chunk):
     budget = HeldBudget.of(2**20)
     claim = ChunkClaim("x", shape, np.dtype("f4"), chunk[: len(shape)], max(1, chunk[0]))
     try:

@@ -103,7 +103,7 @@ def test_two_stars_match_subfolders(tmp_path):
     assert [path.name for path in expand_paths(tmp_path / "**" / "*.npy")] == ["x.npy"]
 
 
-def test_a_link_to_a_folder_above_it_is_refused(tmp_path):
+def test_a_link_to_a_folder_that_contains_the_link_is_refused(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "deep" / "x.npy").touch()
     (tmp_path / "other").symlink_to("deep")  # no loop
@@ -139,7 +139,7 @@ def test_an_empty_list_of_files_is_refused():
         open_files([])
 
 
-def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
+def test_an_unknown_suffix_is_refused_with_the_known_suffixes(tmp_path):
     (tmp_path / "x.xlsx").touch()
     with pytest.raises(SourceError, match=r"cannot read '\.xlsx' files.*\.npy"):
         open_files(tmp_path / "x.xlsx")

@@ -292,7 +292,7 @@ def test_a_file_that_shrinks_while_open_raises_an_error(tmp_path):
         source.gather(slice(0, 1), [np.empty(1, "i4")])
 
 
-def test_a_file_larger_than_the_budget_is_shuffled_by_row_groups_and_explain_says_so(tmp_path):
+def test_a_file_larger_than_the_budget_is_shuffled_by_row_groups_and_explain_shows_their_length(tmp_path):
     path = write_parquet(tmp_path / "x.parquet", {"x": np.arange(1000)}, row_group_size=10)
     with fb.from_files(path, max_held_bytes=800).shuffle(seed=1).batch(100).feed("numpy") as feed:
         rows = np.concatenate([batch["x"] for batch in feed])

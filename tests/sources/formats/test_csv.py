@@ -99,7 +99,7 @@ def test_quoted_names_in_a_header_are_unquoted(tmp_path):
     assert_rows(source, slice(0, 1), [np.array([2])])
 
 
-def test_a_first_line_with_a_number_in_it_is_data(tmp_path):
+def test_a_first_line_with_a_number_is_data(tmp_path):
     assert len(open_csv(write(tmp_path, "1,x\n2,3\n"))) == 2
 
 

@@ -249,7 +249,7 @@ def test_held_bytes_stay_within_the_budget(tmp_path):
     assert source.held_nbytes == 800
 
 
-def test_a_file_larger_than_the_budget_is_shuffled_by_chunks_and_explain_says_so(tmp_path):
+def test_a_file_larger_than_the_budget_is_shuffled_by_chunks_and_explain_shows_their_length(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.arange(1000)}, compression="gzip", chunks=(10,))
     with fb.from_files(path, max_held_bytes=800).shuffle(seed=1).batch(100).feed("numpy") as feed:
         rows = np.concatenate([batch["x"] for batch in feed])

@@ -173,7 +173,7 @@ def test_an_unknown_decoder_is_refused():
         ("cv2", "simplejpeg", "pip install opencv-python-headless"),
     ],
 )
-def test_without_a_package_auto_uses_the_next_decoder_and_says_so(module, choice, hint, monkeypatch):
+def test_without_a_package_auto_uses_the_next_decoder_and_gives_the_reason(module, choice, hint, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     made = make_image_decoder("first", jpeg_bytes(photo(8, 8)), ImageOptions((4, 4)), "auto")
     assert made.decision.choice == choice

@@ -163,7 +163,7 @@ def test_held_bytes_stay_within_the_budget(tmp_path):
     assert source.held_nbytes == 640  # 10 chunks of 8 rows of 8 bytes
 
 
-def test_a_store_larger_than_the_budget_is_shuffled_by_chunks_and_explain_says_so(tmp_path):
+def test_a_store_larger_than_the_budget_is_shuffled_by_chunks_and_explain_shows_their_length(tmp_path):
     path = write(tmp_path / "x.zarr", {"x": np.arange(400)}, chunk_rows=10)
     with fb.from_files(path, max_held_bytes=800).shuffle(seed=1).batch(100).feed("numpy") as feed:
         rows = np.concatenate([batch["x"] for batch in feed])

@@ -52,7 +52,7 @@ def test_consecutive_rows_are_read_in_consecutive_blocks(rows, ends):
     assert (planned.first_rows[1:] == planned.stop_rows[:-1]).all()
 
 
-def test_ranges_do_not_cover_rows_before_after_or_between_them():
+def test_ranges_do_not_cover_rows_before_after_or_between_the_ranges():
     planner = planner_of([10 * BLOCK_ROWS])
     planned = planner.ranges_for_rows(np.asarray([5, 6, 9 * BLOCK_ROWS]), NO_BLOCKS, limit_nbytes=1 << 40)
     assert planned.covers(np.asarray([6, 5]))

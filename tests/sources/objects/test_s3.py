@@ -255,7 +255,7 @@ def test_a_folder_is_refused_with_a_glob_to_pass(bucket):
         open_source(bucket, "train")
 
 
-def test_an_unknown_option_is_refused_with_the_known_ones(bucket, images):
+def test_an_unknown_option_is_refused_with_the_known_options(bucket, images):
     with pytest.raises(SourceError, match=r"\.npy files have no option 'members'\. Choose from these options: spec"):
         open_paths(images, storage_options=bucket.options, members=["x"])
 
