@@ -5,13 +5,11 @@ import os
 
 import numpy as np
 import pytest
-from PIL import Image
 from tests.transforms.workers.on_ray.conftest import assert_same, copy_batches
 from tests.transforms.workers.on_ray.maps import (
     ROWS,
     append_itself,
     blur,
-    keep,
     narrow,
     negate,
     refuse_300,
@@ -92,17 +90,6 @@ def test_rows_go_to_ray_after_a_map_in_threads():
     with first.map(narrow, where="ray").feed() as on_ray, first.map(narrow).feed() as in_threads:
         assert_same(copy_batches(on_ray), copy_batches(in_threads))
     assert "runs in this process, before the map on Ray" in on_ray.explain()
-
-
-def test_randomly_cropped_images_reach_ray_with_the_same_boxes(tmp_path):
-    for number in range(9):
-        pixels = np.random.default_rng(number).integers(0, 256, (30, 20 + number, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    images = fb.from_images(tmp_path / "*.png", resize=fb.random_resized_crop(8), seed=5).shuffle(seed=3)
-    with images.batch(4).feed("numpy") as in_threads, images.map(keep, where="ray").batch(2).feed("numpy") as on_ray:
-        for _ in range(2):
-            whole = [np.concatenate([batch["image"] for batch in copy_batches(feed)]) for feed in (in_threads, on_ray)]
-            assert np.array_equal(*whole)
 
 
 def test_rows_of_variable_length_are_padded_equally():
