@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 from tests.support.run_python import check_python
 
 EXAMPLES = sorted(path for name in ("torch", "jax", "cupy") for path in (ROOT / "examples").glob(f"{name}_*.py"))
-NUMBERED = sorted((ROOT / "examples").glob("[0-9]*.py"))  # test_examples.py runs them
+NUMBERED = sorted((ROOT / "examples").glob("[0-9]*.py"))  # test_examples.py runs these examples
 INDEX = (ROOT / "examples" / "README.md").read_text()
 MAX_LINES = 60
 FRAMEWORKS = ("PyTorch: ", "JAX: ", "CuPy: ", "TensorFlow: ", "Keras: ")  # an example names its framework first

@@ -98,7 +98,7 @@ def test_batch_size_shards_and_budget_do_not_change_the_pixels(name, batch, shar
     epoch=st.integers(0, 1),
 )
 def test_a_resume_on_other_shards_and_batches_does_not_change_the_pixels(name, batches, shards, steps, epoch):
-    assume(steps * batches[0] * shards[0] < len(expected_epochs(name)[0]) - 3)  # in mid-epoch
+    assume(steps * batches[0] * shards[0] < len(expected_epochs(name)[0]) - 3)  # the state must be inside an epoch
     augmented, seen = augment(PIPELINES[name]), []
     for shard in range(shards[0]):
         with augmented.shard(shard, shards[0]).batch(batches[0]).feed("numpy") as feed:

@@ -86,7 +86,7 @@ def test_batch_size_shards_and_budget_do_not_change_the_numbers(rows, batch, sha
     epoch=st.integers(0, 1),
 )
 def test_a_resume_on_other_shards_and_batches_does_not_change_the_numbers(rows, batches, shards, steps, epoch):
-    assume(steps * batches[0] * shards[0] < 36)  # in mid-epoch
+    assume(steps * batches[0] * shards[0] < 36)  # the state must be inside an epoch
     mapped, seen = rows.pipeline.map(draw, seed=5).map(jitter), []
     for shard in range(shards[0]):
         with mapped.shard(shard, shards[0]).batch(batches[0]).feed("numpy") as feed:

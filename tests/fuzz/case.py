@@ -10,7 +10,7 @@ from tests.fuzz.structures import damages_for
 
 __all__ = ["Case", "damage_files", "make_case"]
 
-STRUCTURE_SHARE = 0.5  # of the cases, if the structure of the file is known
+STRUCTURE_SHARE = 0.5  # share of the cases, if the structure of the file is known
 MAX_DAMAGED = 200_000  # bytes; larger samples are bombs, which stay undamaged
 
 

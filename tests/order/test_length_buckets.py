@@ -50,7 +50,7 @@ def test_batches_divide_the_buckets(lengths, tokens, drop):
 
 
 def test_many_rows_are_sorted_in_steps_as_all_rows_at_once():
-    lengths = np.random.default_rng(0).integers(0, 900, 200_000)  # more than one step
+    lengths = np.random.default_rng(0).integers(0, 900, 200_000)  # more rows than one step sorts
     buckets = LengthBuckets.of(lengths, 1000, bounds=[10, 300, 950, 1000], drop_remainder=False)
     expected = np.argsort(np.searchsorted([10, 300, 950], np.maximum(lengths, 1)), kind="stable")
     assert buckets.table.tolist() == expected.tolist()

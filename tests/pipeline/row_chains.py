@@ -31,9 +31,9 @@ NEXT_BASE = 60  # distance between the first row numbers of two successive bases
 LAST_BASE = 180  # largest first row number of a base, because a pixel holds numbers up to 255
 MAX_LENGTH = 300  # rows, before a word that repeats or adds rows
 
-# Refused calls by word, which is the name of a call. Each refusal has earlier words, one of which is its reason, and a
-# part of the message. The first word of a chain is the name of its base. Combined pipelines have the words of all their
-# parts.
+# A word is the name of a call, or of the base with which a chain begins. For each word that may be refused: sets of
+# earlier words, any of which is a reason for the refusal, each with a part of the message. Combined pipelines have the
+# words of all parts.
 _DRAWS = {"shuffle", "sample", "sample_balance", "interleave"}
 _DRAWN = (_DRAWS, "would choose different rows in each epoch")
 _CHOICES = {"select", "filter_rows", "split", "split_by", "repeat", "concat", "interleave", "zip_rows", "window"}

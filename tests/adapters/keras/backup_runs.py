@@ -42,7 +42,7 @@ class RecordedLoss(RowsSeen):
     def __call__(self, y_true, y_pred, sample_weight=None):
         loss = super().__call__(y_true, y_pred, sample_weight)
         if len(self.losses) < len(self.batches):
-            value = loss.detach() if hasattr(loss, "detach") else getattr(loss, "primal", loss)  # of PyTorch, of JAX
+            value = loss.detach() if hasattr(loss, "detach") else getattr(loss, "primal", loss)  # PyTorch, JAX
             self.losses.append(np.asarray(value).tobytes())
         return loss
 

@@ -112,7 +112,7 @@ def test_the_reason_for_missing_gpu_ceilings_is_reported(monkeypatch, visible, i
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(measure, "is_cuda_installed", lambda: installed)
     monkeypatch.setattr(nvml.Nvml, "gpu_names", names)
-    monkeypatch.setitem(sys.modules, "forebay.measure.probe.cuda.measure", None)  # cannot be imported
+    monkeypatch.setitem(sys.modules, "forebay.measure.probe.cuda.measure", None)  # None makes the import fail
     found, missing = measure._measure_device(timing.Buffers(BUFFER, BUFFER), lambda line: None)
     assert found is None
     assert message in missing[0]
@@ -126,4 +126,4 @@ def test_a_probe_contains_ceilings_and_time(monkeypatch, tmp_path):
     probe = measure.measure_machine()
     assert (probe.hardware, probe.host, probe.missing) == (MACHINE, HOST, found.missing)
     assert abs((datetime.now(UTC) - probe.measured_at).total_seconds()) < 60
-    assert list(tmp_path.iterdir()) == []  # measuring saves nothing
+    assert list(tmp_path.iterdir()) == []  # a measurement saves no file

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 WORKER = Path(__file__).with_name("worker.py")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-# Longer timeouts, because Ray gives up on a slow start. No memory monitor, because it would kill workers.
+# Long timeouts, because Ray gives up on a slow start. The memory monitor is off, because it would kill workers.
 PATIENT = {
     "RAY_worker_register_timeout_seconds": "300",
     "RAY_gcs_server_request_timeout_seconds": "300",

@@ -125,7 +125,7 @@ def test_a_batch_script_outside_of_a_step_is_one_process(monkeypatch):
 def test_an_interactive_session_of_slurm_is_one_process(launch, monkeypatch, name):
     launch(srun=(0, 4))
     monkeypatch.setenv("SLURM_JOB_NAME", name)
-    monkeypatch.setenv("SLURM_PTY_PORT", "4001")  # `srun --pty` sets it
+    monkeypatch.setenv("SLURM_PTY_PORT", "4001")  # `srun --pty` sets this variable
     assert detect_rank() == Rank(0, 1, "")
     assert len(list(ten_rows().feed("numpy"))) == 4
     assert len(list(ten_rows().shard("auto").feed("numpy"))) == 4

@@ -17,7 +17,7 @@ from forebay.feed.indexed_filler import IndexedFiller
 from forebay.pipeline.plan import LENT_SLOTS
 
 TIMEOUT_SECONDS = 60.0  # a test that waits longer fails
-CONSUMER_THREAD = threading.main_thread().name  # it iterates the feed in most tests
+CONSUMER_THREAD = threading.main_thread().name  # this thread iterates the feed in most tests
 CONSUMER = "consumer"  # name of the thread that iterates the feed in tests with `ConsumerThread`
 WORKERS = {"forebay-0", "forebay-1"}
 
