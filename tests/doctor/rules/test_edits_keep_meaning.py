@@ -6,6 +6,7 @@ import pytest
 from tests.doctor.applied_cures import apply_cure
 from tests.doctor.rules.edited_code import code_after
 
+from forebay.doctor.rules.batch_edits import feed_of_loop
 from forebay.doctor.rules.loop_edits import change_arrays, convert_before_loop, keep_arrays_on_device
 from forebay.doctor.rules.pin_edits import pin_array
 
@@ -63,3 +64,35 @@ def test_a_name_that_has_another_value_before_keeps_this_value(statement):
 def test_a_name_that_is_assigned_first_is_assigned_before_the_loop():
     cured = edited(CONSTANT.format("weights = torch.tensor(table)"), "torch.tensor", convert_before_loop, "torch")
     assert "weights = torch.tensor(table)\nfor i in range(9):\n    train(weights)\n" in cured
+
+
+DRAWN = """import numpy as np
+data = np.ones((90, 4))
+position = 0
+for i in range(9):
+    {}
+    x = torch.tensor(data[rows])
+    {}
+    train(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("rows = position", "position = rows + 4"),  # the batch depends on the previous step
+        ("rows = rng.integers(len(data))", "data[i] = i"),
+        ("rows = rng.integers(len(data))", "np.random.shuffle(data)"),
+        ("rows = sampler.draw()", "sampler.update(x)"),
+        ("rows = slice(i)", "rows = 0"),
+        ("if i == 3: continue\n    rows = rng.integers(len(data))", "pass"),  # draws no rows in this step
+    ],
+)
+def test_a_feed_makes_no_batches_that_need_an_earlier_step(before, after):
+    assert edited(DRAWN.format("rows = rng.integers(len(data))", "pass"), "torch.tensor", feed_of_loop, "torch")
+    assert edited(DRAWN.format(before, after), "torch.tensor", feed_of_loop, "torch") == ""
+
+
+def test_a_loop_on_one_line_gets_no_feed():
+    source = "import numpy as np\nx = np.ones(9)\nfor i in range(9): b = torch.tensor(x[i]); train(b)\n"
+    assert edited(source, "torch.tensor", feed_of_loop, "torch") == ""
