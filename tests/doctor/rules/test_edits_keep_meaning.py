@@ -7,8 +7,11 @@ from tests.doctor.applied_cures import apply_cure
 from tests.doctor.rules.edited_code import code_after
 
 from forebay.doctor.rules.batch_edits import feed_of_loop
-from forebay.doctor.rules.loop_edits import change_arrays, convert_before_loop, keep_arrays_on_device
+from forebay.doctor.rules.loop_edits import change_arrays, convert_before_loop, keep_arrays_on_device, remove_call
+from forebay.doctor.rules.pause_edits import remove_expression
 from forebay.doctor.rules.pin_edits import pin_array
+from forebay.doctor.rules.read_edits import read_few_times, receive_later
+from forebay.doctor.rules.step_edits import every_nth_step
 
 
 def line_of(source, text):
@@ -96,3 +99,37 @@ def test_a_feed_makes_no_batches_that_need_an_earlier_step(before, after):
 def test_a_loop_on_one_line_gets_no_feed():
     source = "import numpy as np\nx = np.ones(9)\nfor i in range(9): b = torch.tensor(x[i]); train(b)\n"
     assert edited(source, "torch.tensor", feed_of_loop, "torch") == ""
+
+
+READ = """def train(losses):
+    for i in range(9):
+        loss = step()
+        {}
+        log(i)
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["yield loss.item()", "print(last := loss.item())", "scheduler.step(loss.item())", "out.put(loss.item())"],
+)
+@pytest.mark.parametrize("make", [partial(read_few_times, framework="torch"), every_nth_step])
+def test_a_read_that_each_step_needs_stays(make, statement):
+    assert edited(READ.format("print(loss.item())"), "item()", make)
+    assert edited(READ.format(statement), "item()", make) == ""
+
+
+@pytest.mark.parametrize("make", [lambda code, number: remove_call(code, number, "print"), remove_expression])
+def test_a_call_that_assigns_a_name_is_not_removed(make):
+    assert edited(READ.format("print(loss.item())"), "item()", make)
+    assert edited(READ.format("print(last := loss.item())"), "item()", make) == ""
+
+
+@pytest.mark.parametrize("use", ["if losses[-1] < 0.1: break", "print(len(losses))"])
+def test_values_that_the_loop_uses_do_not_arrive_later(use):
+    append = "losses.append(loss.item())"
+    assert "readback.put(loss)" in edited(READ.format(append), append, receive_later)
+    assert edited(READ.format(f"{append}\n        {use}"), append, receive_later) == ""
+    held = append.replace("losses", "self.losses")
+    use = use.replace("losses", "self.losses")
+    assert edited(READ.format(f"{held}\n        {use}"), held, receive_later) == ""

@@ -177,7 +177,8 @@ def remove_call(code: ScriptCode, number: int, *names: str) -> list[Edit]:
 
 def _is_call(statement: ast.stmt) -> bool:
     """Whether a statement is a call whose result the script does not use."""
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    return is_call and not any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
 
 
 def disable_setting(code: ScriptCode, number: int, name: str) -> list[Edit]:

@@ -17,8 +17,10 @@ def remove_expression(code: ScriptCode, number: int) -> list[Edit]:
     The list is empty if line `number` has another statement.
     """
     statement = code.statement_at(number)
-    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-    return [Edit.remove(code, statement)] if statement is not None and is_call else []
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return []
+    has_name = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
+    return [Edit.remove(code, statement)] if not has_name else []
 
 
 def run_less_often(code: ScriptCode, number: int, period: int, times: int) -> list[Edit]:

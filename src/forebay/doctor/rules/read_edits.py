@@ -9,6 +9,7 @@ from forebay.doctor.analyse.loop_code import counter_of
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import outer_loop, patch_statement
+from forebay.doctor.rules.step_edits import can_run_rarely
 
 __all__ = ["check_on_device", "read_few_times", "receive_later"]
 
@@ -32,7 +33,7 @@ def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     if _is_append(statement) and len(reads) == 1:
         return _keep_on_device(code, statement, loop, reads[0], framework)
     counter = counter_of(code, loop)
-    if counter is None or not isinstance(statement, ast.Expr):
+    if counter is None or not can_run_rarely(statement):
         return []
     name, header = counter
     text = "\n".join(f"    {line}" for line in code.text(statement).split("\n"))
@@ -49,6 +50,8 @@ def receive_later(code: ScriptCode, number: int) -> list[Edit]:
     read, value = reads[0]
     if names_in(statement) - names_in(read) - {_container(code, statement)} - {"float", "int"}:
         return []  # the line uses other values of its step, which change until the read value arrives
+    if _uses(code, _container(code, statement), loop, statement):
+        return []  # the loop uses the sum or list, which would lack the values that have not arrived
     readback, name = code.new_name("readback"), code.new_name("value")
     later = code.rewrite(statement, code.replace(read, _arrived_value(read, name)))
     put = f"{readback}.put({code.text(value)})"
@@ -179,8 +182,9 @@ def _keep_on_device(
 
 
 def _uses(code: ScriptCode, name: str, loop: ast.stmt, statement: ast.stmt) -> list[ast.AST]:
-    """Return the uses of a name in a loop, except those of `statement`."""
-    named = (node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id == name)
+    """Return the uses of a name or attribute in a loop, except those of `statement`."""
+    nodes = (node for node in ast.walk(loop) if isinstance(node, ast.Name | ast.Attribute))
+    named = (node for node in nodes if code.text(node) == name)
     return [node for node in named if code.statement_of(node) is not statement]
 
 

@@ -7,10 +7,15 @@ import ast
 from collections.abc import Collection, Iterable, Sequence
 
 from forebay.doctor.analyse.loop_code import counter_of, loaded_names
-from forebay.doctor.analyse.script_code import ScriptCode, stored_names
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, stored_names
 from forebay.doctor.rules.edits import Edit
 
-__all__ = ["every_nth_call", "every_nth_step", "every_nth_steps", "without_counter"]
+__all__ = ["can_run_rarely", "every_nth_call", "every_nth_step", "every_nth_steps", "without_counter"]
+
+# Methods that train, or hand a value on in every step.
+_NEEDED_CALLS = frozenset(
+    {"apply_gradients", "backward", "fit", "minimize", "put", "send", "step", "train_on_batch", "update", "zero_grad"}
+)
 
 
 def without_counter(text: str, steps: int) -> str:
@@ -56,7 +61,7 @@ def every_nth_call(code: ScriptCode, number: int, calls: int) -> list[Edit]:
     """
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
-    if statement is None or not loops or not (_is_call(statement) or _is_unread(code, statement, loops[0])):
+    if statement is None or not loops or not (can_run_rarely(statement) or _is_unread(code, statement, loops[0])):
         return []
     name = _new_counter(code, "calls", ())
     return [Edit.before(loops[-1], f"{name} = 0"), _run_every_nth(code, [statement], calls, name)]
@@ -64,7 +69,7 @@ def every_nth_call(code: ScriptCode, number: int, calls: int) -> list[Edit]:
 
 def _can_skip(code: ScriptCode, statement: ast.stmt | None) -> bool:
     """Whether a statement is in a loop, and no later statement needs its result."""
-    return statement is not None and _is_call(statement) and bool(code.loops_around(statement))
+    return statement is not None and can_run_rarely(statement) and bool(code.loops_around(statement))
 
 
 def _blocks(code: ScriptCode, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
@@ -110,9 +115,17 @@ def _indented(code: ScriptCode, block: Sequence[ast.stmt]) -> str:
     return "\n".join(f"    {line}" for statement in block for line in code.text(statement).split("\n"))
 
 
-def _is_call(statement: ast.stmt) -> bool:
-    """Whether a statement is an expression, whose result no other statement can use."""
-    return isinstance(statement, ast.Expr)
+def can_run_rarely(statement: ast.stmt) -> bool:
+    """Whether a statement is an expression whose result and effect no other statement needs in every step.
+
+    The statement must not train, yield, await, or assign a name by `:=`.
+    """
+    if not isinstance(statement, ast.Expr):
+        return False
+    nodes = [*ast.walk(statement)]
+    if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr) for node in nodes):
+        return False
+    return not any(isinstance(node, ast.Call) and last_name(node) in _NEEDED_CALLS for node in nodes)
 
 
 def _is_unread(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:
