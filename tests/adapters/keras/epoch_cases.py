@@ -143,5 +143,5 @@ def test_a_feed_with_a_position_ignores_the_initial_epoch(pipeline):
 
 def test_an_initial_epoch_with_steps_per_epoch_causes_a_warning(pipeline):
     feed = pipeline.repeat().feed("keras")
-    with pytest.warns(UserWarning, match=r"initial_epoch=2, but the feed at its first row.*feed\.set_epoch\(0\)"):
+    with pytest.warns(UserWarning, match=r"initial_epoch=2, .* begins at its first row.*feed\.set_epoch\(0\)"):
         make_model().fit(feed, initial_epoch=2, epochs=3, steps_per_epoch=2, verbose=0)
