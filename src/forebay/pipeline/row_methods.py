@@ -55,7 +55,7 @@ class RowMethods(ChoiceMethods):
                 source proposes blocks, which is so for chunked files and stored objects that do not fit in memory. A
                 number such as 4096 is the number of rows of a block.
             mix: The number of open blocks of a block shuffle. By default, as many blocks are open as fit in 32 MiB, but
-                at least 16 and at most 1024. An exact shuffle and a stream have no blocks, so they take no `mix`.
+                at least 16 and at most 1024. If `block="auto"` chooses an exact shuffle, `mix` has no effect.
             window: Instead of `mix`, the total size of all open blocks, such as `"64MB"`. For a stream, you must pass
                 it: Forebay keeps rows of this total size in memory and takes rows from them at random.
 
@@ -77,14 +77,14 @@ class RowMethods(ChoiceMethods):
             return self._shuffle_stream(seed, window, has_blocks=has_blocks)
         if window is not None:
             mix = self._blocks_in_window(window, block, mix)
+        if block is None and mix is not None:
+            raise PipelineError(
+                f"shuffle(mix={mix}) is for block shuffles, but shuffle(block=None) is exact. Leave out mix=, or write "
+                f"shuffle(block=4096, mix={mix})."
+            )
         if block == "auto":
             block, mix = self._propose_blocks(self.order, mix)
         if block is None:
-            if mix is not None:
-                raise PipelineError(
-                    f"shuffle(mix={mix}) is for block shuffles, but the shuffle of these rows is exact. Leave out "
-                    f"mix=, or write shuffle(block=4096, mix={mix})."
-                )
             return replace(self, order=Shuffled(self.order, seed), seed=seed)
         block = check_count(block, "shuffle(block={})")
         order = BlockShuffled(self.order, seed, block, mix or self._default_open_blocks(block))
