@@ -7,6 +7,9 @@ from tests.doctor.applied_cures import apply_cure
 from tests.doctor.rules.edited_code import code_after
 
 from forebay.doctor.rules.batch_edits import feed_of_loop
+from forebay.doctor.rules.build_edits import build_once, pass_arrays, pass_constants
+from forebay.doctor.rules.compile_edits import compile_torch_model
+from forebay.doctor.rules.fit_edits import feed_of_fit
 from forebay.doctor.rules.loop_edits import change_arrays, convert_before_loop, keep_arrays_on_device, remove_call
 from forebay.doctor.rules.pause_edits import remove_expression
 from forebay.doctor.rules.pin_edits import pin_array
@@ -133,3 +136,71 @@ def test_values_that_the_loop_uses_do_not_arrive_later(use):
     held = append.replace("losses", "self.losses")
     use = use.replace("losses", "self.losses")
     assert edited(READ.format(f"{held}\n        {use}"), held, receive_later) == ""
+
+
+BUILT = """f = g
+for i in range(9):
+    {}
+    f(i)
+"""
+
+
+@pytest.mark.parametrize(
+    "statement", ["if i == 3: f = tf.function(h)", "f(i); f = tf.function(h)", "f = tf.function(f)"]
+)
+def test_an_object_that_some_steps_build_is_not_built_before_the_loop(statement):
+    assert "f = tf.function(h)\nfor" in edited(BUILT.format("f = tf.function(h)"), "tf.function", build_once)
+    assert edited(BUILT.format(statement), "tf.function", build_once) == ""
+
+
+STATIC = """@partial(jax.jit, {})
+def step(weights, rate, mode="train"):
+    return weights
+for i in range(9):
+    step(weights, {}1 / (i + 1), mode="test")
+"""
+
+
+@pytest.mark.parametrize("static", ["static_argnames='rate'", "static_argnames=('rate',)", "static_argnums=1"])
+@pytest.mark.parametrize("keyword", ["", "rate="])
+def test_a_static_number_becomes_an_array(static, keyword):
+    cured = edited(STATIC.format(static, keyword), "1 / (i", pass_arrays, "jax")
+    assert "@partial(jax.jit)\n" in cured
+    assert "jnp.float32(1 / (i + 1))" in cured
+
+
+@pytest.mark.parametrize(
+    "static", ["static_argnames=('rate', 'mode')", "static_argnums=(1, 2)", "static_argnames=NAMES"]
+)
+def test_other_static_arguments_stay_static(static):
+    assert edited(STATIC.format(static, "rate="), "1 / (i", pass_arrays, "jax") == ""
+
+
+def test_an_only_generator_argument_gets_parentheses():
+    source = (
+        "import jax.numpy as jnp\nt = np.ones(9)\n@jax.jit\ndef f(x):\n    return t\n"
+        "for i in range(9):\n    f(part for part in i)\n"
+    )
+    assert "f(t_on_device, (part for part in i))" in edited(source, "f(part", pass_constants, "jax")
+
+
+TRAINED = """def train(net, optimizer):
+    for x in data:
+        net(x)
+        optimizer.step()
+def main():
+    model = Net()
+    train(model, SGD(model.parameters()))
+main()
+"""
+
+
+def test_a_model_is_compiled_only_where_its_name_is_known():
+    assert edited(TRAINED, "net(x)", compile_torch_model) == ""
+    assert "    model.compile(" in edited(TRAINED.replace("net", "model"), "model(x)", compile_torch_model)
+
+
+@pytest.mark.parametrize("source", ["x = load(); model.fit(x, y)", "if is_ready: model.fit(x, y)"])
+def test_no_code_goes_above_other_code_of_its_line(source):
+    with pytest.raises(ValueError, match="has several statements"):
+        edited(source, "fit", feed_of_fit, 32)

@@ -137,6 +137,10 @@ class ScriptCode:
         after = self._lines[last - 1][statement.end_col_offset :].decode().rstrip()
         return before + text + after if before or after.lstrip(" ;").split("#")[0] else None
 
+    def follows_on_line(self, statement: ast.stmt) -> bool:
+        """Whether other code precedes a statement on its first line."""
+        return bool(self._lines[first_line(statement) - 1][: statement.col_offset].strip())
+
     def header_end(self, statement: ast.stmt) -> int:
         """Return the last line of the header of a compound statement."""
         body: list[ast.stmt] = getattr(statement, "body", [])
@@ -264,10 +268,8 @@ class ScriptCode:
         return None
 
     def imports(self, module: str) -> bool:
-        return any(
-            isinstance(node, ast.Import) and any(alias.name == module for alias in node.names)
-            for node in self.statements
-        )
+        imports = [node for node in self.statements if isinstance(node, ast.Import)]
+        return any(alias.name == module for node in imports for alias in node.names)
 
     @cached_property
     def has_main_guard(self) -> bool:

@@ -5,9 +5,9 @@ Each function returns an empty list if the code at line `number` has a form for 
 
 import ast
 
-from forebay.doctor.analyse.loop_code import numpy_names
+from forebay.doctor.analyse.loop_code import names_changed_in_place, numpy_names
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
-from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.edits import Edit, argument_texts
 from forebay.doctor.rules.input_edits import patch_statement
 
 __all__ = ["build_once", "call_on_batch", "keep_iterator", "pass_arrays", "pass_constants"]
@@ -37,9 +37,19 @@ def build_once(code: ScriptCode, number: int) -> list[Edit]:
     if not isinstance(statement, ast.Assign) or not loops or len(statement.targets) != 1:
         return []
     parameters = {node.arg for node in ast.walk(statement.value) if isinstance(node, ast.arg)}  # not names of the loop
-    if (names_in(statement.value) - parameters) & stored_names(loops[-1]):
+    if (names_in(statement.value) - parameters) & (stored_names(loops[-1]) | names_changed_in_place(loops[-1])):
         return []
+    if statement not in loops[0].body or _is_used_above(loops[-1], statement):
+        return []  # some steps use an earlier value of the name
     return [Edit.before(loops[-1], code.text(statement)), Edit.remove(code, statement)]
+
+
+def _is_used_above(loop: ast.stmt, statement: ast.Assign) -> bool:
+    """Whether a loop uses or assigns the names of an assignment elsewhere, other than by reading them below it."""
+    names, end = stored_names(*statement.targets), statement.end_lineno or statement.lineno
+    own = {*ast.walk(statement)}
+    uses = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id in names and node not in own]
+    return any(node.lineno <= end or not isinstance(node.ctx, ast.Load) for node in uses)
 
 
 def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
@@ -88,7 +98,7 @@ def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     if not _accepts_first_argument(code, function) or _is_used_on_host(code, function, name):
         return []
     on_device = code.new_name(f"{name}_on_device")
-    new_call = code.text(call).replace("(", f"({on_device}, " if call.args or call.keywords else f"({on_device}", 1)
+    new_call = f"{code.text(call.func)}({', '.join([on_device, *argument_texts(code, call)])})"
     converted = converter.format(code.module_alias(module, module), name)
     return [
         Edit.before(loops[-1], f"{on_device} = {converted}"),
@@ -108,7 +118,13 @@ def _accepts_first_argument(code: ScriptCode, function: ast.FunctionDef | ast.As
     compilers += [each for each in function.decorator_list if last_name(each) != "partial"]
     options = {keyword.arg for call in calls for keyword in call.keywords}
     is_compiled_only = all(last_name(each) in ("jit", "function") for each in compilers) and options <= _NAMED_OPTIONS
-    return is_compiled_only and len(uses) == 1 and not isinstance(code.parents.get(function), ast.ClassDef)
+    has_types = bool(getattr(function, "type_params", []))  # such as `def step[T](x: T)`, which Python 3.12 added
+    return (
+        is_compiled_only
+        and not has_types
+        and len(uses) == 1
+        and not isinstance(code.parents.get(function), ast.ClassDef)
+    )
 
 
 def _is_used_on_host(code: ScriptCode, function: ast.stmt, name: str) -> bool:
@@ -137,10 +153,35 @@ def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:
         return []
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     numbers = [node for node in arguments if isinstance(node, ast.BinOp) and names_in(node) & stored_names(loops[0])]
+    statics = _static_arguments(code, call)
+    if statics and not statics <= set(numbers):
+        return []  # other static arguments must remain static
     texts = {"tf": code.module_alias("tensorflow", "tf")}
     patches = [code.replace(n, _NUMBERS[framework].format(value=code.text(n), **texts)) for n in numbers]
     edits = patch_statement(code, statement, *patches) if patches else []
     return [*edits, *_without_static_arguments(code, call)] if edits else []
+
+
+def _static_arguments(code: ScriptCode, call: ast.Call) -> set[ast.expr | None]:
+    """Return the arguments of a call that a decorator of its function names as static.
+
+    The set contains None if it is not known which arguments these are.
+    """
+    function = code.function(last_name(call))
+    if function is None:
+        return set()
+    keywords = [each for node in function.decorator_list if isinstance(node, ast.Call) for each in node.keywords]
+    values = [each.value for each in keywords if each.arg in ("static_argnames", "static_argnums")]
+    parts = [part for value in values for part in (value.elts if isinstance(value, ast.Tuple | ast.List) else [value])]
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    given: dict[object, ast.expr] = dict(zip(names, call.args, strict=False))
+    given |= {each.arg: each.value for each in call.keywords}
+    found: set[ast.expr | None] = set()
+    for part in parts:
+        key = part.value if isinstance(part, ast.Constant) else None
+        name = names[key] if isinstance(key, int) and 0 <= key < len(names) else key
+        found.add(given.get(name))
+    return found
 
 
 def _without_static_arguments(code: ScriptCode, call: ast.Call) -> list[Edit]:

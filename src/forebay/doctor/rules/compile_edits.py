@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from forebay.core.parsing import first_line
 from forebay.doctor.analyse.loop_code import is_numpy, numpy_names, step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, stored_names
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, own_nodes, stored_names
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
@@ -214,7 +214,17 @@ def compile_torch_model(code: ScriptCode, number: int) -> list[Edit]:
     outer = code.loops_around(loop)[-1]
     if not models & names_in(outer, *(node for node in code.statements if isinstance(node, FUNCTIONS))):
         return []
+    if any(not _is_visible(code, model, outer) for model in models):
+        return []  # the function of the loop knows the model by another name
     return [Edit.before(outer, f'{models.pop()}.compile(mode="reduce-overhead")')]
+
+
+def _is_visible(code: ScriptCode, name: str, node: ast.AST) -> bool:
+    """Whether the module, or a function around a node, assigns a name."""
+    functions = [parent for parent in code.ancestors(node) if isinstance(parent, FUNCTIONS)]
+    parameters = {part.arg for function in functions for part in ast.walk(function.args) if isinstance(part, ast.arg)}
+    own = [statement for statement in code.statements if code.function_around(statement) in (None, *functions)]
+    return name in parameters | stored_names(*(part for statement in own for part in own_nodes(statement)))
 
 
 def _is_keras(call: ast.Call) -> bool:

@@ -21,6 +21,7 @@ from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode
 __all__ = [
     "FOREBAY_IMPORT",
     "Edit",
+    "argument_texts",
     "format_edits",
     "import_lines",
     "is_fitted",
@@ -44,11 +45,11 @@ class Edit:
     first: int  # number of the first line
     last: int  # number of the last line
     text: str
-    statement: ast.stmt | None = field(default=None, compare=False, repr=False)  # the statement that the text replaces
+    statement: ast.stmt | None = field(default=None, compare=False, repr=False)  # that the text replaces or precedes
 
     @classmethod
     def before(cls, statement: ast.stmt, *lines: str) -> Self:
-        return cls("before", first_line(statement), first_line(statement), "\n".join(lines))
+        return cls("before", first_line(statement), first_line(statement), "\n".join(lines), statement)
 
     @classmethod
     def instead(cls, statement: ast.stmt, text: str) -> Self:
@@ -70,11 +71,16 @@ class Edit:
     def keep_neighbours(self, code: ScriptCode) -> "Edit":
         """Return an edit that keeps other statements on the lines that it replaces.
 
-        Raise ValueError in two cases: `text` has several lines, and its lines in the script also have other statements;
-        or `text` has a string of several lines, which a new indentation would change.
+        Raise ValueError in three cases: `text` has several lines, and its lines in the script also have other
+        statements; or other statements would run between `text` and the statement that it must precede; or `text` has a
+        string of several lines, which a new indentation would change.
         """
         if "\n" in self.text and any(quotes in self.text for quotes in ('"""', "'''")):
             raise ValueError(f"line {self.first} has a string of several lines. Change this line by hand.")
+        if self.place == "before" and self.statement is not None and code.follows_on_line(self.statement):
+            raise ValueError(f"line {self.first} has several statements. Change this line by hand.")
+        if self.place == "before":
+            return self
         if self.statement is None or (lines := code.replace_in_lines(self.statement, self.text or "pass")) is None:
             return self
         if "\n" in self.text:
@@ -137,6 +143,12 @@ def module_import(code: ScriptCode, module: str) -> tuple[str, list[str]]:
     imported = {alias.asname or alias.name for node in imports for alias in node.names}
     name = f"{module}_module" if module in imported | code.all_names else module
     return name, [f"import {module}" if name == module else f"import {module} as {name}"]
+
+
+def argument_texts(code: ScriptCode, call: ast.Call) -> list[str]:
+    """Return the arguments of a call as text."""
+    named = [(f"{each.arg}=" if each.arg else "**", each.value) for each in call.keywords]
+    return [*map(code.text, call.args), *(start + code.text(value) for start, value in named)]
 
 
 def outermost_definition(code: ScriptCode, statement: ast.stmt) -> ast.stmt:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from forebay.doctor.analyse.loop_code import conversions_in, names_changed_in_place
 from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, root_name, stored_names
 from forebay.doctor.rules.compile_edits import executed_lines, makes_generator
-from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.edits import Edit, argument_texts
 from forebay.doctor.rules.input_edits import patch_statement
 
 __all__ = ["called_objects", "prefetch_call", "stack_slices"]
@@ -33,11 +33,7 @@ def prefetch_call(code: ScriptCode, number: int) -> list[Edit]:
     loops = code.loops_around(statement)
     if statement not in loops[0].body or code.replace_in_lines(statement, "") is not None:
         return []
-    arguments = [code.text(argument) for argument in call.args]
-    arguments += [
-        f"{each.arg}={code.text(each.value)}" if each.arg else f"**{code.text(each.value)}" for each in call.keywords
-    ]
-    submitted = ", ".join([code.text(call.func), *arguments])
+    submitted = ", ".join([code.text(call.func), *argument_texts(code, call)])
     targets = " = ".join(code.text(target) for target in statement.targets)
     maker, batch = code.new_name("maker"), code.new_name("next_batch")
     executor = code.imported_name("concurrent.futures", _EXECUTOR)

@@ -99,10 +99,12 @@ def feed_of_files(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     pipeline = f"fb.from_files(sorted({code.text(files[0])}), members={members}){order}"
     pipeline += f'.batch({code.text(stages["batch"].args[0])}){limit}.feed("{framework}")'
     fields = ", ".join(f'{batch}["{member}"]' for member in members)
-    header = f"for {batch} in {name}:\n    {code.text(statement.target)} = {fields}"
+    if code.rewrite_header(statement) is None:
+        return []  # the body follows on the line of the header
     return [
         Edit.before(outer_loop(code, statement), *import_lines(code), f"{name} = {pipeline}"),
-        Edit.header(code, statement, header),
+        Edit.header(code, statement, f"for {batch} in {name}:"),
+        Edit.before(statement.body[0], f"{code.text(statement.target)} = {fields}"),
     ]
 
 
