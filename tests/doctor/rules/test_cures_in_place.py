@@ -9,7 +9,7 @@ from tests.doctor.rules.test_memory_bound import ADAM, LAYOUT, step_of
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.events import EventKind, LedgerEvent
-from forebay.doctor.rules import host, input_bound, launch_bound, loader, memory_bound, settings, tensor_cores
+from forebay.doctor.rules import host, input_bound, launch_bound, loader, memory_bound, settings, tensor_cores, threads
 from forebay.doctor.rules.registry import view_for_rules
 
 MiB = 1 << 20
@@ -163,3 +163,12 @@ def test_a_finding_about_a_loader_names_the_line_that_builds_it(workers):
     (finding,) = diagnose(loop(waiting, before=others, frameworks=TORCH)).findings
     assert finding.line.number == 4
     assert finding.rule == ("input_bound" if workers else "loader")
+
+
+@pytest.mark.parametrize(("frameworks", "keeps_cores"), [(TORCH, True), (TORCH_GPU, False)])
+def test_one_thread_per_worker_leaves_the_cores_to_a_training_on_the_cpu(frameworks, keeps_cores):
+    settings = {"settings": {"OMP_NUM_THREADS": "8"}}
+    capture = loop(batch(ms=5, workers=8), frameworks=frameworks, facts=settings)
+    ((cure,),) = [finding.cures for finding in threads.examine(view_for_rules(capture))]
+    assert "OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 python" in cure.code
+    assert ("torch.set_num_threads(8)" in cure.code) == keeps_cores

@@ -6,6 +6,7 @@ import pytest
 from tests.doctor.applied_cures import apply_cure
 from tests.doctor.rules.edited_code import code_after
 
+from forebay.doctor.rules import placement_edits
 from forebay.doctor.rules.batch_edits import feed_of_loop
 from forebay.doctor.rules.build_edits import build_once, pass_arrays, pass_constants
 from forebay.doctor.rules.compile_edits import compile_torch_model
@@ -204,3 +205,24 @@ def test_a_model_is_compiled_only_where_its_name_is_known():
 def test_no_code_goes_above_other_code_of_its_line(source):
     with pytest.raises(ValueError, match="has several statements"):
         edited(source, "fit", feed_of_fit, 32)
+
+
+@pytest.mark.parametrize(("after", "name"), [("done()", "weights"), ("print(weights.numpy())", "weights_on_device")])
+def test_data_that_other_code_reads_on_the_host_stays_there(after, name):
+    cured = edited(f"for i in r:\n    f(weights.to(gpu))\n{after}\n", "to(gpu)", placement_edits._move_before_loop)
+    assert cured == f"{name} = weights.to(gpu)\nfor i in r:\n    f({name})\n{after}\n"
+
+
+MATCHED = """import numpy as np
+table = np.ones(3)
+for command in commands:
+    match command:
+        case {{"table": {}}}:
+            pass
+    train(torch.tensor(table))
+"""
+
+
+def test_a_name_that_a_pattern_captures_changes_in_the_loop():
+    assert edited(MATCHED.format("other"), "torch.tensor", convert_before_loop, "torch")
+    assert edited(MATCHED.format("table"), "torch.tensor", convert_before_loop, "torch") == ""

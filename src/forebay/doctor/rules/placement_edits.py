@@ -85,6 +85,14 @@ def _move_before_loop(code: ScriptCode, number: int) -> list[Edit]:
             data = node.func.value if last_name(node) != "device_put" and isinstance(node.func, ast.Attribute) else None
             data = data or (node.args[0] if node.args else None)
             if isinstance(data, ast.Name):
-                move = Edit.before(loops[-1], f"{data.id} = {code.text(node)}")
-                return [move, *patch_statement(code, statement, code.replace(node, data.id))]
+                name = data.id if _is_only_moved(code, data, node) else code.new_name(f"{data.id}_on_device")
+                move = Edit.before(loops[-1], f"{name} = {code.text(node)}")
+                return [move, *patch_statement(code, statement, code.replace(node, name))]
     return []
+
+
+def _is_only_moved(code: ScriptCode, data: ast.Name, move: ast.Call) -> bool:
+    """Whether the script uses data in no other place than `move`, so that its name can refer to the moved data."""
+    inside = {*ast.walk(move)}
+    uses = [node for node in code.parents if isinstance(node, ast.Name) and node.id == data.id]
+    return all(node in inside or isinstance(node.ctx, ast.Store) for node in uses)

@@ -5,6 +5,7 @@ from typing import Any
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.analyse.framework import step_framework
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict.cure_changes import launch_without_waiting, shorten_input
 from forebay.doctor.rules.finding import Cure, Finding
@@ -58,7 +59,7 @@ def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
         cures=(
             Cure(
                 "use one thread per worker, and no more workers than cores",
-                f"OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 python train.py   # num_workers={min(workers, cores)}",
+                _threads_code(view, min(workers, cores)),
                 basis=f"the cure saves at most {threads - cores}/{threads} of the wait, because {threads - cores} "
                 "threads have no core of their own; the cost of too many threads was not measured",
                 changes=shorten_input(view, cores / threads),
@@ -69,6 +70,21 @@ def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
             f"{', '.join(f'{name}={value}' for name, value in sorted(_settings(view).items())) or 'no thread counts'}.",
         ),
     )
+
+
+def _threads_code(view: CaptureView, workers: int) -> str:
+    """Return the command that gives each worker one thread.
+
+    The variables must be set before Python starts, because libraries read them when they are imported. They also limit
+    the threads of the training on the CPU. DataLoader calls `torch.set_num_threads(1)` in each worker process.
+    """
+    lines = [
+        f"OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 python train.py   # num_workers={workers}",
+        "# in train.py: remove the lines that set these variables in os.environ",
+    ]
+    if not view.has_gpu and step_framework(view) == "torch":
+        lines += [f"torch.set_num_threads({count_cores(view)})   # the training itself still uses all cores"]
+    return "\n".join(lines)
 
 
 def _blocking_finding(view: CaptureView) -> Finding:
