@@ -36,6 +36,12 @@ def delay(batch):
     return batch
 
 
+def delay_first_block(batch):
+    if batch["id"][0] == 0:
+        time.sleep(1)
+    return batch
+
+
 class RefusedError(Exception):
     """An exception of the user with its own constructor."""
 

@@ -5,7 +5,7 @@ import pytest
 import ray
 import ray.data
 from tests.transforms.workers.on_ray.conftest import assert_same, copy_batches
-from tests.transforms.workers.on_ray.maps import narrow, two_columns, wider_at_the_end, words
+from tests.transforms.workers.on_ray.maps import delay_first_block, narrow, two_columns, wider_at_the_end, words
 
 from forebay.adapters.ray import from_dataset
 from forebay.errors import PipelineError, SourceError, SpecError, StateError
@@ -34,6 +34,19 @@ def test_rows_come_in_the_order_of_the_dataset_in_every_epoch(dataset):
     assert np.array_equal(numbers(first), np.arange(ROWS))
     assert np.array_equal(numbers(second), np.arange(ROWS))
     assert np.array_equal(first[1]["x"], np.arange(128.0, 256.0).reshape(64, 2))
+
+
+def test_rows_keep_their_order_if_the_first_block_is_the_last_to_be_ready(ids):
+    delayed = ids.map_batches(delay_first_block, batch_size=None)
+    with from_dataset(delayed).batch(64).feed() as feed:
+        assert np.array_equal(np.concatenate([batch["id"] for batch in feed]), np.arange(ROWS))
+
+
+def test_a_dataset_that_is_shuffled_with_a_seed_has_the_same_order_in_every_epoch(ids):
+    with from_dataset(ids.random_shuffle(seed=3)).batch(64).feed() as feed:
+        first, second = ([batch["id"].copy() for batch in feed] for _ in range(2))
+    assert np.array_equal(np.concatenate(first), np.concatenate(second))
+    assert not np.array_equal(np.concatenate(first), np.arange(ROWS))
 
 
 def test_a_feed_of_a_dataset_resumes_in_mid_epoch(dataset):
@@ -77,7 +90,7 @@ def test_blocks_that_differ_are_refused(ids):
 
 
 def test_a_wrong_dataset_or_order_is_refused(dataset):
-    with pytest.raises(PipelineError, match=r"needs a ray\.data\.Dataset, got list"):
+    with pytest.raises(PipelineError, match=r"got an object of type list\. Pass a ray\.data\.Dataset"):
         from_dataset([1, 2])
     with pytest.raises(PipelineError, match="'kept' or 'any'"):
         from_dataset(dataset, order="mixed")
