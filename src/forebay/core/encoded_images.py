@@ -8,7 +8,7 @@ import numpy as np
 
 from forebay.core.rows import Rows
 
-__all__ = ["EncodedImages", "crop_to_aspect_ratio", "find_source_box"]
+__all__ = ["EncodedImages", "crop_to_aspect_ratio", "find_source_box", "limit_aspect_ratio"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +70,18 @@ def _centre(length: int, kept: float) -> slice:
     """
     margin = max(0, round((length - kept) / 2))
     return slice(margin, max(length - margin, margin + 1))
+
+
+def limit_aspect_ratio(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
+    """Return height and width of the largest box in an image whose aspect ratio is allowed.
+
+    `ratio` has the smallest and the largest width that is allowed for a height of 1.
+
+    >>> limit_aspect_ratio(100, 400, (0.5, 2.0))
+    (100, 200)
+    """
+    if width / height < ratio[0]:
+        return max(1, min(height, round(width / ratio[0]))), width
+    if width / height > ratio[1]:
+        return height, max(1, min(width, round(height * ratio[1])))
+    return height, width

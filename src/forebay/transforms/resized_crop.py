@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from forebay.core.array_ops import ArrayOps
+from forebay.core.encoded_images import limit_aspect_ratio
 from forebay.core.spec import Array
 from forebay.errors import PipelineError, SpecError
 from forebay.transforms.augmentations import NUMPY_OPS, Augmentation, field_names
@@ -58,7 +59,7 @@ class RandomResizedCrop(Augmentation):
         heights, widths = self._box_sizes(uniform[:, :ATTEMPTS], uniform[:, ATTEMPTS:-2], height, width)
         fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
         rows, first = np.arange(len(uniform)), fits.argmax(axis=1)
-        found, centred = fits[rows, first], self._centred_box(height, width)
+        found, centred = fits[rows, first], limit_aspect_ratio(height, width, self.ratio)
         box_height = np.where(found, heights[rows, first], centred[0])
         box_width = np.where(found, widths[rows, first], centred[1])
         top = np.where(found, np.floor(uniform[:, -2] * (height - box_height + 1)), (height - box_height) // 2)
@@ -71,14 +72,6 @@ class RandomResizedCrop(Augmentation):
         low, high = map(math.log, self.ratio)
         ratio = np.exp(low + ratios * (high - low))
         return np.rint(np.sqrt(area / ratio)), np.rint(np.sqrt(area * ratio))
-
-    def _centred_box(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width of the largest box with an allowed ratio."""
-        if width / height < self.ratio[0]:
-            return max(1, min(height, round(width / self.ratio[0]))), width
-        if width / height > self.ratio[1]:
-            return height, max(1, min(width, round(height * self.ratio[1])))
-        return height, width
 
     def pixels(self, ops: ArrayOps, images: Any, parameters: Any) -> Any:
         is_bytes = ops.dtype_name(images) == "uint8"

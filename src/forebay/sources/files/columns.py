@@ -17,7 +17,7 @@ from forebay.core.spec import Array, ArraySpec, Structure, Tree, as_specs, flatt
 from forebay.errors import SourceError, SpecError
 from forebay.sources.arrays import locate_extents, make_gather, memory_region
 from forebay.sources.files.chunked import ChunkedColumn, chunk_policy_of, share_budget
-from forebay.sources.files.mapped import PathName
+from forebay.sources.files.mapped import PathName, closed_error
 from forebay.sources.files.match_spec import match_spec
 
 __all__ = [
@@ -113,7 +113,7 @@ class ColumnsSource(AbstractSource):
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         columns = self._columns
         if not columns:
-            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+            raise closed_error(self._file.path)
         self._file.check()
         for column, target in zip(columns, out, strict=True):
             column.gather(rows, target)
@@ -121,7 +121,7 @@ class ColumnsSource(AbstractSource):
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         columns = self._columns
         if not columns:
-            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+            raise closed_error(self._file.path)
         self._file.check()
         out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]
         for leaf, array in zip(leaves, out, strict=True):

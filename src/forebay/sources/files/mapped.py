@@ -33,6 +33,7 @@ __all__ = [
     "MappedSource",
     "PathName",
     "Stamp",
+    "closed_error",
     "make_stamp",
     "shrunk_file_error",
     "validate_file",
@@ -146,7 +147,7 @@ class MappedSource(AbstractSource):
             return
         gathers = self._gathers
         if not gathers:
-            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+            raise closed_error(self._file.path)
         self._file.check_unchanged()
         for gather, leaf in zip(gathers, out, strict=True):
             gather(rows, leaf)
@@ -198,6 +199,11 @@ class ChangeCheck:
                 f"{self._path} was changed while it was read: it had {self._stamp[1]} bytes when it was opened and has "
                 f"{stamp[1]} now, or its bytes were written again. {_REPLACE_HINT}"
             )
+
+
+def closed_error(path: Path) -> SourceError:
+    """Return the error about a read from a source that was closed."""
+    return SourceError(f"{path} is closed. Open it again to read from it.")
 
 
 def make_stamp(status: os.stat_result) -> Stamp:

@@ -12,9 +12,8 @@ import numpy as np
 from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array
-from forebay.errors import SourceError
 from forebay.sources.arrays import make_gather
-from forebay.sources.files.mapped import MappedFile
+from forebay.sources.files.mapped import MappedFile, closed_error
 from forebay.sources.formats.csv_columns import CsvColumns
 from forebay.sources.formats.csv_lines import LineIndex, scan_lines
 
@@ -49,7 +48,7 @@ class TableSource(AbstractSource):
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         reader, cache = self._reader, self._cache
         if reader is None:
-            raise SourceError(f"{self._path} is closed. Open it again to read from it.")
+            raise closed_error(self._path)
         reader.file.check_unchanged()
         if cache is not None:
             cache.gather(reader, rows, out)

@@ -12,7 +12,7 @@ from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
 from forebay.core.decision import Decision
 from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.files.held_budget import HeldBudget
-from forebay.sources.files.mapped import validate_file
+from forebay.sources.files.mapped import closed_error, validate_file
 from forebay.sources.files.part_cache import PartCache
 from forebay.sources.files.paths import stamp_files
 from forebay.sources.formats.encoded_reader import read_small_file
@@ -217,7 +217,7 @@ class ContainedImages(ImageRows):
         """Return the container of image `number`, and the number of the image in it."""
         containers = self._containers
         if not containers:
-            raise SourceError(f"{self._paths[0]} is closed. Open it again to read from it.")
+            raise closed_error(self._paths[0])
         number = self._kept[number]
         index = bisect_right(self._boundaries, number) - 1
         return containers[index], number - self._boundaries[index]

@@ -27,7 +27,7 @@ from forebay.sources.arrays import GatherFunction, locate_extents, make_gather, 
 from forebay.sources.files.columns import common_length, dict_structure, validate_names
 from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.held_budget import HeldBudget
-from forebay.sources.files.mapped import MappedFile, PathName
+from forebay.sources.files.mapped import MappedFile, PathName, closed_error
 from forebay.sources.files.match_spec import match_spec
 from forebay.sources.formats.inflate import DeflatedData, describe_codec
 from forebay.sources.formats.npy import MAX_HEADER_NBYTES, NpyHeader, parse_header
@@ -89,7 +89,7 @@ class NpzSource(AbstractSource):
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         members = self._members
         if not members:
-            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+            raise closed_error(self._file.path)
         self._file.check_unchanged()
         for member, leaf in zip(members, out, strict=True):
             member.gather(rows, leaf)
@@ -97,7 +97,7 @@ class NpzSource(AbstractSource):
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         members = self._members
         if not members:
-            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+            raise closed_error(self._file.path)
         self._file.check_unchanged()
         out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]
         for leaf, array in zip(leaves, out, strict=True):

@@ -6,6 +6,8 @@ The number of the row selects the box. In each epoch, a row has another number (
 import math
 from dataclasses import dataclass
 
+from forebay.core.encoded_images import limit_aspect_ratio
+
 __all__ = ["ROW_VIEWS", "RandomBoxes"]
 
 ROW_VIEWS = 1 << 30  # views of each image; so two epochs have the same boxes with a probability below 1e-9
@@ -29,7 +31,7 @@ class RandomBoxes:
                 top = math.floor(_uniform(row, 2 * _ATTEMPTS) * (height - box_height + 1))
                 left = math.floor(_uniform(row, 2 * _ATTEMPTS + 1) * (width - box_width + 1))
                 return top, left, box_height, box_width
-        box_height, box_width = self._centred_size(height, width)
+        box_height, box_width = limit_aspect_ratio(height, width, self.ratio)
         return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
 
     def _box_size(self, row: int, attempt: int, area: int) -> tuple[int, int]:
@@ -38,14 +40,6 @@ class RandomBoxes:
         box_area = area * (self.scale[0] + _uniform(row, attempt) * (self.scale[1] - self.scale[0]))
         ratio = math.exp(low + _uniform(row, _ATTEMPTS + attempt) * (high - low))
         return round(math.sqrt(box_area / ratio)), round(math.sqrt(box_area * ratio))
-
-    def _centred_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width of the largest box with an allowed ratio."""
-        if width / height < self.ratio[0]:
-            return max(1, min(height, round(width / self.ratio[0]))), width
-        if width / height > self.ratio[1]:
-            return height, max(1, min(width, round(height * self.ratio[1])))
-        return height, width
 
 
 def _uniform(row: int, index: int) -> float:

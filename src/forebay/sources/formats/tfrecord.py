@@ -17,7 +17,7 @@ from forebay.core.rows import Rows, row_array
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, Tree
 from forebay.errors import SourceError
-from forebay.sources.files.mapped import MappedFile, PathName
+from forebay.sources.files.mapped import MappedFile, PathName, closed_error
 from forebay.sources.files.match_spec import match_spec
 from forebay.sources.formats.gzip_file import ReadableFile, open_maybe_gzip
 from forebay.sources.formats.tfrecord_rows import ExampleReader, FunctionReader, RecordReader
@@ -97,7 +97,7 @@ class RecordSource(AbstractSource):
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         file = self._file
         if file is None:
-            raise SourceError(f"{self._path} is closed. Open it again to read from it.")
+            raise closed_error(self._path)
         numbers = row_array(rows)
         self._reader.read(numbers, read_records(file, numbers, self._spans[numbers]), out)
 

@@ -18,7 +18,7 @@ from forebay.core.spec import Array, ArraySpec, Tree, as_specs
 from forebay.errors import SourceError, SpecError
 from forebay.sources.decoder_threads import decode_rows
 from forebay.sources.files.columns import dict_structure, validate_names
-from forebay.sources.files.mapped import PathName
+from forebay.sources.files.mapped import PathName, closed_error
 from forebay.sources.files.match_spec import match_spec
 from forebay.sources.formats.gzip_file import ReadableFile, open_maybe_gzip
 from forebay.sources.formats.npy import MAX_HEADER_NBYTES, parse_header
@@ -118,7 +118,7 @@ class TarSource(AbstractSource):
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         file = self._file
         if file is None:
-            raise SourceError(f"{self._path} is closed. Open it again to read from it.")
+            raise closed_error(self._path)
 
         def decode_row(position: int, number: int) -> None:
             for decoder, member, leaf in zip(self._decoders, self._members[number], out, strict=True):
