@@ -146,3 +146,9 @@ def test_the_device_was_recorded_for_some_whole_steps(name):
     assert device_view is not None
     assert device_view.kernels_per_step >= 1
     assert len(device_view) >= 4
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_no_operation_was_queued_before_the_recording(name):
+    device_view = diagnosis_of_capture(name).view.device
+    assert not len(device_view.calls) or (device_view.call_of >= 0).all()
