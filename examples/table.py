@@ -20,7 +20,9 @@ __all__ = ["fill", "render"]
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "questions.md"
 RESULTS = ROOT / "benchmarks" / "results"
-UNEVEN = 2  # a table lists the rounds of a variant if a round took more than this many times the median
+# If a round of a variant (plain or Forebay) takes more than this many times the median round, a sentence below the
+# table lists all its rounds.
+UNEVEN = 2
 MARKED_PART = re.compile(r"(<!-- examples -->\n).*?(<!-- /examples -->)", re.DOTALL)
 NO_MEASUREMENTS = (
     "There are no measurements yet. Run `for script in examples/[0-9]*.py; do python $script --json "
@@ -107,7 +109,7 @@ def _step_times(timing: dict[str, Any], steps: int) -> list[float]:
 
 
 def _uneven_rounds(record: dict[str, Any]) -> str:
-    """Return a sentence for each variant whose rounds differ so much that the median hides it."""
+    """Return a sentence for each variant whose longest round took more than UNEVEN times the median."""
     sentences = ""
     for variant, title in (("plain", "plain TensorFlow"), ("forebay", "Forebay")):
         times = _step_times(record[variant], record["steps"])

@@ -59,7 +59,8 @@ class FaultyServer:
 
     plan: ServerPlan
     requests: int = 0
-    # Path -> whether the listing showed the second version. Range requests come after the listing.
+    # Path -> whether the client saw the second version in its last request without a range before its first range
+    # request. These early requests are its listing.
     listed: dict[str, bool] = field(default_factory=dict)
     _ranged: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -86,7 +87,7 @@ class FaultyServer:
             return self.requests, self.plan.faults.get(self.requests, "")
 
     def note_version(self, path: str, *, is_new: bool, is_range: bool) -> None:
-        """Note which version of an object the client sees first."""
+        """Note the version that the client last saw before its first range request for this object."""
         with self._lock:
             if is_range:
                 self._ranged.add(path)

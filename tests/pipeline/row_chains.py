@@ -27,13 +27,13 @@ from forebay.testing.strategies import seeds
 
 __all__ = ["REFUSALS", "WORDS", "Chain", "chains"]
 
-NEXT_BASE = 60  # distance between the first row numbers of two successive bases
-LAST_BASE = 180  # largest first row number of a base, because a pixel holds numbers up to 255
-MAX_LENGTH = 300  # rows, before a word that repeats or adds rows
+# A chain begins with a base: a source with numbered rows. A combined chain has several.
+NEXT_BASE = 60  # distance between the first row numbers of two bases: no row number occurs in both
+LAST_BASE = 180  # largest first row number of a base: a pixel of an image contains it, and holds at most 255
+MAX_LENGTH = 300  # rows; a longer chain gets no further call that repeats or adds rows
 
-# A word is the name of a call, or of the base with which a chain begins. For each word that may be refused: sets of
-# earlier words, any of which is a reason for the refusal, each with a part of the message. Combined pipelines have the
-# words of all parts.
+# A word is the name of a call or base. Combined pipelines have the words of all parts. For each word that may be refused,
+# REFUSALS has pairs of a set of words, one of which is the reason, and a part of the message.
 _DRAWS = {"shuffle", "sample", "sample_balance", "interleave"}
 _DRAWN = (_DRAWS, "would choose different rows in each epoch")
 _CHOICES = {"select", "filter_rows", "split", "split_by", "repeat", "concat", "interleave", "zip_rows", "window"}
@@ -53,7 +53,7 @@ REFUSALS: dict[str, tuple[tuple[set[str], str], ...]] = {
     "interleave": (_MAPPED_BEFORE,),
     "zip_rows": (_MAPPED_BEFORE, ({"fields", "frame", "images", "packed"}, "two fields that are both named")),
     "cache": (_SKIPPED,),
-    "disk_cache": (_SKIPPED, ({"packed", "sparse"}, "needs a hash of the functions and the data")),
+    "disk_cache": (_SKIPPED,),
 }
 
 
@@ -64,7 +64,7 @@ class Chain:
     rows_pipeline: Any  # its rows contain their numbers
     rows: Any  # their numbers: in order if `is_exact`, in any order if `is_complete`, else the possible numbers
     length: int
-    base: Any  # the row numbers of the base; None if no array can have the same order
+    base: Any  # the row numbers of the base; None for packed rows, whose order no array has
     words: frozenset[str]  # the name of the base, and the calls
     is_exact: bool = True
     is_complete: bool = True
@@ -179,7 +179,7 @@ def sample_balance(draw, chain):
 
 
 def window(draw, chain):
-    """Make windows, and compare all their values with the rows of the chain."""
+    """Make windows, and compare the last row of each with the rows of the chain."""
     length = draw(st.integers(1, min(4, chain.length)))
     horizon, stride = draw(st.integers(0, min(2, chain.length - length))), draw(st.integers(1, 3))
     by, groups = _labels(draw, chain) if draw(st.booleans()) else (None, np.zeros(chain.length))
@@ -228,7 +228,7 @@ def interleave(draw, chain):
 
 
 def zip_rows(draw, chain):
-    """Zip the rows with equal numbers in another source, or with themselves. `number_of` compares the numbers."""
+    """Zip the rows with an array of the same row numbers, or with themselves. `number_of` compares the numbers."""
     other = chain.rows_pipeline
     if chain.steps is not None and chain.base is not None:
         other = reduce(lambda rows, step: step(rows), chain.steps, fb.from_arrays((chain.base,)))
@@ -334,7 +334,7 @@ def _labels(draw, chain):
 
 
 def _require_field(chain, by):
-    """Return the chain. An array without fields cannot have the calls that use a field."""
+    """Return the chain, without `steps` if `by` is a field: these calls do not apply to an array without fields."""
     return replace(chain, steps=None) if isinstance(by, str) else chain
 
 

@@ -39,7 +39,7 @@ def test_a_wrong_place_is_refused(where):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"where": "folder", "path": "other"}, "neither a number of bytes nor a folder"),
+        ({"where": "folder", "path": "other"}, "got two folders"),
         ({"where": "1MB", "path": 3}, "pass the path of a folder"),
         ({"where": "s3://bucket/rows"}, "is a URL"),
         ({"where": "1MB", "version": "2"}, "this cache is in RAM"),

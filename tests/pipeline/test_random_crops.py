@@ -134,7 +134,9 @@ def test_pipelines_with_other_boxes_cannot_be_zipped(folder):
     others = open_images(folder, seed=6).rename({"image": "b", "label": "c"}), fb.from_arrays({"b": np.arange(ROWS)})
     for other in others:
         for change in (lambda rows: rows, lambda rows: rows.take(4), lambda rows: rows.shuffle(seed=1)):
-            with pytest.raises(PipelineError, match="crops only one of them at random, or with another seed"):
+            with pytest.raises(
+                PipelineError, match="crops only one of them at random, or crops them with different seeds"
+            ):
                 fb.zip_rows(change(open_images(folder)), change(other))
 
 

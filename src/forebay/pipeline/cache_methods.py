@@ -152,7 +152,7 @@ def _parse_place(where: Any, path: Any) -> _CachePlace:
     try:
         budget = None if isinstance(where, os.PathLike) else parse_nbytes(where, "cache")
     except SpecError:
-        if not isinstance(where, str) or not where.strip() or path is not None or _NUMBER.fullmatch(where.strip()):
+        if not isinstance(where, str) or not where.strip() or _NUMBER.fullmatch(where.strip()):
             raise PipelineError(
                 f"cache({where!r}) is neither a number of bytes nor a folder. Pass a budget such as '8GB', a folder, "
                 "or both: cache('8GB', path='folder'). A folder that is named like a number needs a slash: './8GB'."

@@ -149,9 +149,9 @@ def _check_equal_rows(pipelines: Sequence[Pipeline], function: str) -> None:
     for number, other in enumerate(pipelines[1:], 2):
         if other.class_names != first.class_names:
             raise SpecError(
-                f"{function}() needs labels with the same numbers, but pipeline 1 has the classes "
+                f"{function}() needs the same class for each label number, but pipeline 1 has the classes "
                 f"{list(first.class_names)[:5]} and pipeline {number} has {list(other.class_names)[:5]}. Pass the same "
-                "class_names= to both pipelines."
+                "class_names= to both from_images(), or give both columns the same categories."
             )
         if other.structure != first.structure:
             fields, other_fields = (", ".join(pipeline.structure.paths) for pipeline in (first, other))
@@ -164,8 +164,8 @@ def _check_equal_rows(pipelines: Sequence[Pipeline], function: str) -> None:
             if spec != other_spec:
                 raise SpecError(
                     f"{function}() needs rows of one shape and dtype, but {name!r} is {spec} in pipeline 1 and "
-                    f"{other_spec} in pipeline {number}. Convert one of them first, for example with "
-                    f"array.astype({str(spec.dtype)!r}); cast() works only after {function}()."
+                    f"{other_spec} in pipeline {number}. Give both the same shape and dtype first, for "
+                    f"example with array.astype({str(spec.dtype)!r}); cast() works only after {function}()."
                 )
 
 
@@ -229,8 +229,8 @@ def _common_order(orders: Sequence[Order]) -> Order:
         if _views_in(order) != _views_in(orders[0]):
             raise PipelineError(
                 f"zip_rows() cannot join pipeline 1 and pipeline {number}: from_images() crops only one of them at "
-                "random, or with another seed, or opens another number of images. Pass the same resize= and seed= to "
-                "both, or pass labels as label=."
+                "random, or crops them with different seeds, or opens different numbers of images. Pass the same "
+                "resize= and seed= to both, or pass labels as label=."
             )
         if order != orders[0]:
             raise PipelineError(
@@ -281,7 +281,7 @@ def _join(pipelines: Sequence[Pipeline], make_order: Callable[[Sequence[OrderPar
 
 
 def _join_folders(pipelines: Sequence[Pipeline]) -> IndexFolder | None:
-    """Return the pipelines' folder of `index()` with all their decisions.
+    """Return the index folder that all pipelines share, with the decisions of every pipeline.
 
     Return None if the folders differ, or if a pipeline has none.
     """

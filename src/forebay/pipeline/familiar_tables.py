@@ -29,11 +29,11 @@ _STATE = (
     "Only a feed has a state: feed = pipeline.feed('torch'). Call feed.state_dict() and feed.load_state_dict(state)."
 )
 _PLAN = "Only a feed has a plan. Call pipeline.feed('torch').explain()."
-_COLLATE = "Leave collate_fn= out. Convert batches with batch(32).map(function); pad rows with batch(pad=0)."
+_COLLATE = "Leave collate_fn= out. Convert batches with batch(32).map(function); pad rows with batch(32, pad=0)."
 _GRAIN_ROWS = "Begin with fb.from_source(source) for rows by index, or fb.from_generator(function) for a stream."
 _STREAM_SPEC = "Pass spec=fb.ArraySpec(shape, dtype), or leave it out: Forebay then reads it from the first row."
 
-# Names of methods and functions of other libraries -> what to do in Forebay.
+# Names that an object lacks (words of other libraries, or words of Forebay for another object) -> what to write.
 _MODULE = {
     "DataLoader": "Begin with fb.from_source(dataset) or fb.from_arrays(...), then .batch(32).feed('torch').",
     "Dataset": "A dataset is a pipeline here. Begin with fb.from_arrays(...) or fb.from_files(...).",
@@ -64,7 +64,7 @@ _PIPELINE = {
     "cardinality": "Write len(pipeline), which counts rows before batch() and batches after it.",
     "concatenate": "Write fb.concat(first, second).",
     "cuda": _TO_DEVICE,
-    "element_spec": "Read pipeline.specs, or feed.specs after maps.",
+    "element_spec": "Read pipeline.specs for rows of the source, or feed.specs for rows after all transforms.",
     "enumerate": "Add the row numbers as a field: fb.from_arrays({'row': np.arange(len(x)), 'x': x}).",
     "explain": _PLAN,
     "flat_map": "Write fb.from_generator(function), whose function yields the rows.",
@@ -166,7 +166,7 @@ ARGUMENTS = {
         "crop_to_aspect_ratio": "Write resize='crop'.",
         "image_size": "Write size=(height, width).",
         "label_mode": "Write label='folder', which gives class numbers; map(fb.one_hot({'label': 10})) encodes them.",
-        "labels": "Write label='folder', or a table or function for label=.",
+        "labels": "Write label='folder', label='labels.csv' for a table, or a function of the path for label=.",
         "shuffle": "Write from_images(...).shuffle(seed=0).",
         "validation_split": SPLIT,
     },

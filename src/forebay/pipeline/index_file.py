@@ -24,7 +24,7 @@ _CHECKSUM_NBYTES = 32  # of SHA-256
 
 
 class DamagedArrayError(Exception):
-    """Raised if a file lacks the bytes that were written. The message says what differs."""
+    """Raised if a file has another size or checksum than the bytes that were written. The message says which."""
 
 
 def check_folder(folder: Path) -> None:

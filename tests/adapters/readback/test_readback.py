@@ -1,4 +1,7 @@
-"""Readback returns results later, in order and within limits. all_finite finds NaN and infinity."""
+"""Readback returns the results of `put` in order and within its limits, without blocking the loop.
+
+`all_finite` finds NaN and infinity.
+"""
 
 import threading
 
@@ -11,7 +14,7 @@ from forebay.errors import BudgetError, FeedClosedError, SpecError
 
 
 class Device:
-    """A device. Results arrive when the test sets `has_arrived`, or when code waits for them."""
+    """Replaces `HostCopier`. A copy arrives when the test sets its `has_arrived`, or when code waits for it."""
 
     def __init__(self):
         self.pending = []

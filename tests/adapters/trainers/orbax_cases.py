@@ -1,6 +1,6 @@
 """JAX loops that save the state of a feed with Orbax, and resume exactly.
 
-`tests/test_framework_cases.py` runs this file in its own process, because Orbax imports JAX.
+`tests/test_framework_cases.py` runs this file in a process without other frameworks, because JAX conflicts with some.
 """
 
 import itertools
@@ -33,7 +33,10 @@ def make_feed(batch=BATCH):
 
 
 def train(manager, *, save_every=1, stop_at=None, batch=BATCH):
-    """Train until the last epoch, from the latest checkpoint if there is one. Return rows and losses of each step."""
+    """Train through the last epoch, from the latest checkpoint if there is one.
+
+    Return the rows and the loss of each step, and the final weights.
+    """
     weights, feed, step, seen = jnp.zeros(4), make_feed(batch), 0, []
     if manager is not None and manager.latest_step() is not None:
         step = manager.latest_step()
@@ -75,7 +78,7 @@ def test_an_interrupted_loop_continues_with_the_same_rows_and_losses(whole, tmp_
     np.testing.assert_array_equal(weights, whole[1])
 
 
-def test_a_loop_that_resumes_with_another_batch_size_gets_every_row_once(whole, tmp_path):
+def test_a_loop_that_resumes_with_another_batch_size_gets_every_row_once_per_epoch(whole, tmp_path):
     interrupt_run(tmp_path, stop_at=2)
     with ocp.CheckpointManager(tmp_path) as manager:
         seen, _ = train(manager, batch=9)

@@ -250,7 +250,7 @@ def test_uploads_show_their_bytes(monkeypatch):
     monkeypatch.setattr(upload, "ProgressLine", make_line)
     monkeypatch.setattr(upload, "MIN_PROGRESS_NBYTES", 0)
     upload_once(np.zeros(1024), "numpy", check="full")
-    assert texts == ["comparing 8.0 KiB with the uploaded array", "copying 8.0 KiB"]
+    assert texts == ["computing the checksum of 8.0 KiB", "copying 8.0 KiB"]
 
 
 def test_an_upload_to_a_gpu_counts_queued_bytes(monkeypatch):

@@ -130,7 +130,9 @@ def test_lines_of_an_interpreter_and_of_exec_keep_their_file_names():
         ("/bin/ipython", {}, "an IPython session"),
     ],
 )
-def test_a_notebook_has_its_own_name_and_not_that_of_its_kernel(monkeypatch, script, environment, name):
+def test_a_session_is_named_after_its_script_or_notebook_and_not_after_its_launcher(
+    monkeypatch, script, environment, name
+):
     monkeypatch.setattr(sys, "argv", [script])
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     for variable, value in environment.items():
@@ -151,7 +153,7 @@ print("|".join(f"{line} {line.text}" for line in lines.read()))
 
 
 @pytest.mark.slow
-def test_cells_that_ipython_runs_have_the_same_names(tmp_path):
+def test_ipython_itself_gives_lines_the_names_of_their_cells(tmp_path):
     (tmp_path / "cells.py").write_text(REAL_CELLS)
     done = subprocess.run([sys.executable, tmp_path / "cells.py"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1].split("|") == [

@@ -1,4 +1,4 @@
-"""Every framework's consumer and step of the bench, on the CPU.
+"""The bench's consumer, which sums batches, and its device step, which multiplies matrices, on the CPU.
 
 `tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
 in one process.

@@ -107,7 +107,7 @@ def test_blocks_on_disk_are_not_read_from_the_store_again(tmp_path):
     assert_rows(open_paths(url, cache=tmp_path / "cache"), slice(0, 20), [ARRAY])
     again = open_paths(url, cache=tmp_path / "cache")
     assert_rows(again, slice(0, 20), [ARRAY])
-    # Opening reads the header, at most once the size of this small file. The blocks would add the size again.
+    # Opening reads the header: at most as many bytes as this small file has. Reading the blocks would double that.
     assert again.counters()["fetched_nbytes"] < (tmp_path / "a.npy").stat().st_size * 2
     assert again.counters()["cached_nbytes"] == (tmp_path / "a.npy").stat().st_size
 
@@ -119,7 +119,7 @@ def test_a_cache_that_cannot_be_written_loses_no_row(tmp_path):
     assert "read-only" in [decision.choice for decision in source.decisions()]
 
 
-def test_a_pipeline_accepts_one_kind_of_store():
+def test_paths_in_two_kinds_of_stores_are_refused():
     with pytest.raises(SourceError, match="several kinds of stores: memory and s3"):
         open_paths(["memory://a.npy", "s3://bucket/b.npy"])
 

@@ -1,4 +1,7 @@
-"""Process pools in scripts: no process outlives its parent, and unguarded scripts get a remedy."""
+"""Process pools in scripts: no process outlives its parent.
+
+If a script lacks `if __name__ == "__main__":`, the error says so.
+"""
 
 import os
 import re
@@ -13,7 +16,7 @@ from tests.transforms.workers.pool_actions import posix, wait_until
 
 
 def has_ended(pid):
-    """Return whether a process has ended; init collects the zombie of an orphan."""
+    """Return whether a process has ended. A zombie has ended too: it waits until init collects it."""
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 

@@ -231,7 +231,7 @@ def _checksum(array: Array) -> int:
     memory: Any = np.asarray(array).ravel("K").view(np.uint8)
     if memory.nbytes < MIN_PROGRESS_NBYTES:
         return zlib.crc32(memory)
-    with ProgressLine(f"comparing {format_nbytes(memory.nbytes)} with the uploaded array"):
+    with ProgressLine(f"computing the checksum of {format_nbytes(memory.nbytes)}"):
         return zlib.crc32(memory)
 
 
@@ -242,7 +242,7 @@ def _make_read_only(array: Array, cached: _CachedCopies) -> None:
         if _is_base_writable(view) and (_is_foreign(view.base) or _count_base_references(view) > _UNSHARED_COUNT):
             raise SpecError(
                 f"the array of shape {array.shape} is a view of a writable {type(view.base).__name__} that other code "
-                "may change. Upload that object, or a copy that you keep, or pass "
+                "may change. Upload a copy and keep it in a variable, or pass "
                 'check="full".'
             )
         view = view.base

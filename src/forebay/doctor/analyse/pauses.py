@@ -25,12 +25,16 @@ DEEP_SHARE = 0.6  # of the time of a line; `inner_line` is the innermost line th
 
 @dataclass(frozen=True, slots=True)
 class PauseLine:
-    """A line that only long steps execute. Lines are indices into `Capture.lines`."""
+    """A line that only long steps execute.
+
+    Lines are indices into `Capture.lines`, and frames are indices into `StepHistory.frames`.
+    """
 
     line: int  # the outermost line that only long steps execute, usually in the loop; -1 if unknown
     inner_line: int  # the innermost line that takes most of the time of `line`; may be `line` itself
     share: float  # of the time of all long steps
-    shares: tuple[tuple[int, float], ...]  # pairs: a frame that `line` called, and its share of the time of `line`
+    # Pairs, callers first: a frame that `line` called, directly or not, and its share of the time of `line`.
+    shares: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Pause:
     seconds_per_step: float  # cost of the pause, divided by the number of all steps
     first_seconds: float  # median time of the first third of these steps
     last_seconds: float  # median time of the last third of these steps
-    lines: tuple[PauseLine, ...] = ()  # most time first; empty if only the regularity of the steps shows their cause
+    lines: tuple[PauseLine, ...] = ()  # most time first; empty if the steps are regular and no line is known
 
 
 def find_pauses(history: StepHistory) -> list[Pause]:

@@ -7,8 +7,9 @@ the time since the previous sample, because a C function that holds the GIL dela
 The sampler needs the GIL. A thread that begins to wait releases the GIL at once, but a thread that executes bytecode
 releases it only after the switch interval (`sys.setswitchinterval`). With the default interval, the sampler would often
 run only when the script reaches a line that waits. This line would then get the samples of the lines before it. So the
-sampler shortens the switch interval while the script has a single thread. With several threads, a short interval would
-cost time, because they would switch more often. So the sampler then keeps the interval of the script.
+sampler shortens the switch interval while at most one thread executes lines of the script. If several threads execute
+them, a short interval would cost time, because they would switch more often. So the sampler then keeps the interval of
+the script.
 """
 
 import _thread

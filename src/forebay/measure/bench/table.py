@@ -12,8 +12,7 @@ from forebay.measure.bench.results import BenchResults, CaseResult, ResultRow
 
 __all__ = ["render"]
 
-# From this CPU steal share on, the table shows a warning. On a machine without other load, the share was 0.01 to 0.02,
-# because loaders prefetch.
+# From this CPU steal share on, the table shows a warning. On a machine without other load, the share was 0.01 to 0.02.
 HIGH_CPU_STEAL = 0.05
 
 

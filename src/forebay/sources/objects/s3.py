@@ -2,7 +2,7 @@
 
 If the listing reports an ETag, every request has an `If-Match` condition, so that S3 rejects a changed object.
 
-s3fs lists the objects and finds the credentials. Three clients read ranges:
+s3fs lists the objects. The user passes the credentials, or a botocore session finds them. Three clients read ranges:
 
 - `SignedGet` reads most ranges.
 - botocore's client handles requests that `SignedGet` does not support: redirects, access points, customer keys,

@@ -1,4 +1,4 @@
-"""Errors of the user's function, the cluster and its nodes are reported with a remedy."""
+"""Errors of functions, of the cluster and of its nodes name the worker, the rows or the remedy."""
 
 import shutil
 import threading
