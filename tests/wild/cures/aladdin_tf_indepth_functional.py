@@ -1,4 +1,7 @@
-"""Make 50 steps per call."""
+"""Cure `ML/TensorFlow/Basics/tutorial7-indepth-functional.py` of aladdinpersson/Machine-Learning-Collection.
+
+Make 50 steps per call.
+"""
 
 from tests.wild.edits import add_arguments
 

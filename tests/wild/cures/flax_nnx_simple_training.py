@@ -1,4 +1,7 @@
-"""Flatten the modules once, before the loop."""
+"""Cure `benchmarks/nnx_simple_training.py` of google/flax.
+
+Flatten the modules once, before the loop.
+"""
 
 from tests.wild.edits import insert_before, set_arguments, wrap_function
 

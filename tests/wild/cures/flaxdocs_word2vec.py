@@ -1,4 +1,7 @@
-"""Jit the sampling of a batch."""
+"""Cure `examples/sequence/word2vec.py` of mlnomadpy/flaxdocs.
+
+Jit the sampling of a batch.
+"""
 
 from tests.wild.edits import move_to_function
 

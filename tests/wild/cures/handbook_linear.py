@@ -1,4 +1,7 @@
-"""Compile the step."""
+"""Cure `docs/_static/code/zh/model/custom/linear.py` of snowkylin/tensorflow-handbook.
+
+Compile the step.
+"""
 
 from tests.wild.edits import move_to_function
 

@@ -1,4 +1,7 @@
-"""Compile the step, and print no loss in it."""
+"""Cure `source/_static/code/zh/model/text_generation/rnn.py` of snowkylin/tensorflow-handbook.
+
+Compile the step, and print no loss in it.
+"""
 
 from tests.wild.edits import drop_call, move_to_function
 

@@ -1,4 +1,7 @@
-"""Jit the policy and the choice of an action, and read the action after the call."""
+"""Cure `cartpole_rl.py` of VenusAradhya/rl_toy_project.
+
+Jit the policy and the choice of an action, and read the action after the call.
+"""
 
 from tests.wild.edits import call_instead, move_to_function, set_arguments
 

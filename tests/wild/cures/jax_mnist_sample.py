@@ -1,4 +1,7 @@
-"""Jit the gradient, the update and the loss together."""
+"""Cure `jax_sample/mnist_sample.py` of morikatron/snippet.
+
+Jit the gradient, the update and the loss together.
+"""
 
 from tests.wild.edits import move_to_function
 

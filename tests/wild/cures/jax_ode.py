@@ -1,4 +1,7 @@
-"""Move the update into one jitted function."""
+"""Cure `ODE.py` of JRowbottomGit/Deep-BSDE-Solver.
+
+Move the update into one jitted function.
+"""
 
 from tests.wild.edits import move_to_function
 

@@ -1,4 +1,7 @@
-"""Call the methods for one batch in place of `fit` and `predict`."""
+"""Cure `dqn.py` of keon/deep-q-learning.
+
+Call the methods for one batch in place of `fit` and `predict`.
+"""
 
 from tests.wild.edits import drop_keyword, rename_attribute
 

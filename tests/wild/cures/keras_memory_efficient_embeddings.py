@@ -1,4 +1,7 @@
-"""Make 50 steps per call."""
+"""Cure `examples/keras_recipes/memory_efficient_embeddings.py` of keras-team/keras-io.
+
+Make 50 steps per call.
+"""
 
 from tests.wild.edits import add_arguments
 

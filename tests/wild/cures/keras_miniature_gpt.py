@@ -1,4 +1,7 @@
-"""Call the model in place of `predict`."""
+"""Cure `examples/generative/text_generation_with_miniature_gpt.py` of keras-team/keras-io.
+
+Call the model in place of `predict`.
+"""
 
 from tests.wild.edits import call_instead, drop_keyword
 

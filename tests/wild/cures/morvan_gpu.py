@@ -1,4 +1,7 @@
-"""Make batches in 16 worker processes."""
+"""Cure `tutorial-contents/502_GPU.py` of MorvanZhou/PyTorch-Tutorial.
+
+Make batches in 16 worker processes.
+"""
 
 from tests.wild.edits import add_arguments
 

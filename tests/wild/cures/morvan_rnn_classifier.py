@@ -1,4 +1,7 @@
-"""Make batches in two worker processes."""
+"""Cure `tutorial-contents/402_RNN_classifier.py` of MorvanZhou/PyTorch-Tutorial.
+
+Make batches in two worker processes.
+"""
 
 from tests.wild.edits import add_arguments
 

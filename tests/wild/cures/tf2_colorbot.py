@@ -1,4 +1,7 @@
-"""Compile the step."""
+"""Cure `10-ColorBot/main.py` of dragen1860/TensorFlow-2.x-Tutorials.
+
+Compile the step.
+"""
 
 from tests.wild.edits import move_to_function
 

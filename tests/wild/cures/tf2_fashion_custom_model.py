@@ -1,4 +1,7 @@
-"""Prefetch batches."""
+"""Cure `05-FashionMNIST/mnist_custommodel.py` of dragen1860/TensorFlow-2.x-Tutorials.
+
+Prefetch batches.
+"""
 
 from tests.wild.edits import wrap_call
 

@@ -1,4 +1,7 @@
-"""Compile the step, and read no values in it."""
+"""Cure `12-VAE/main.py` of dragen1860/TensorFlow-2.x-Tutorials.
+
+Compile the step, and read no values in it.
+"""
 
 from tests.wild.edits import move_to_function
 

@@ -1,4 +1,7 @@
-"""Compile the step."""
+"""Cure `main.py` of marload/ConvNets-TensorFlow2.
+
+Compile the step.
+"""
 
 from tests.wild.edits import decorate
 

@@ -1,4 +1,7 @@
-"""Make batches in two worker processes."""
+"""Cure `ddpm.py` of tanelp/tiny-diffusion.
+
+Make batches in two worker processes.
+"""
 
 from tests.wild.edits import add_arguments
 

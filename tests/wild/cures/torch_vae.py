@@ -1,4 +1,7 @@
-"""Make batches in two worker processes."""
+"""Cure `vae/main.py` of pytorch/examples.
+
+Make batches in two worker processes.
+"""
 
 from tests.wild.edits import add_arguments
 

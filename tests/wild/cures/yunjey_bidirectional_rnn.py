@@ -1,4 +1,7 @@
-"""Make batches in 16 worker processes."""
+"""Cure `tutorials/02-intermediate/bidirectional_recurrent_neural_network/main.py` of yunjey/pytorch-tutorial.
+
+Make batches in 16 worker processes.
+"""
 
 from tests.wild.edits import add_arguments
 

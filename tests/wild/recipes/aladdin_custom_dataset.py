@@ -1,4 +1,7 @@
-"""Random colour images of two classes, with a model without stored weights."""
+"""Make `ML/Pytorch/Basics/custom_dataset/custom_dataset.py` of aladdinpersson/Machine-Learning-Collection run offline.
+
+Random colour images of two classes, with a model without stored weights.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random images of 28 by 28 pixels and a list of their labels."""
+"""Make a script of aladdinpersson/Machine-Learning-Collection run offline.
+
+Random images of 28 by 28 pixels and a list of their labels.
+"""
 
 from pathlib import Path
 

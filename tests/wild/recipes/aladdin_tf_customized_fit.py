@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make a script of aladdinpersson/Machine-Learning-Collection run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

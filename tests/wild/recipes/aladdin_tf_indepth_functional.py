@@ -1,4 +1,7 @@
-"""Random images of 64 by 64 pixels with two digits each, and lists of their labels."""
+"""Make a script of aladdinpersson/Machine-Learning-Collection run offline.
+
+Random images of 64 by 64 pixels with two digits each, and lists of their labels.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own points."""
+"""Make `benchmarks/nnx_simple_training.py` of google/flax run offline.
+
+The script makes its own points.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own points. The recipe sets more steps."""
+"""Make `examples/nnx_toy_examples/03_train_state.py` of google/flax run offline.
+
+The script makes its own points. The recipe sets more steps.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own points."""
+"""Make `flax_neural_network_sin.py` of fgaray/experiments_jax run offline.
+
+The script makes its own points.
+"""
 
 from pathlib import Path
 

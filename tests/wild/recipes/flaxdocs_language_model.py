@@ -1,4 +1,7 @@
-"""The script makes its own text. The recipe sets a smaller model."""
+"""Make `examples/training/language_model.py` of mlnomadpy/flaxdocs run offline.
+
+The script makes its own text. The recipe sets a smaller model.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own points."""
+"""Make `examples/scientific/pinn_oscillator.py` of mlnomadpy/flaxdocs run offline.
+
+The script makes its own points.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own images."""
+"""Make `examples/vision/vit.py` of mlnomadpy/flaxdocs run offline.
+
+The script makes its own images.
+"""
 
 from pathlib import Path
 

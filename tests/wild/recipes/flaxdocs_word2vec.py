@@ -1,4 +1,7 @@
-"""The script contains its sentences."""
+"""Make `examples/sequence/word2vec.py` of mlnomadpy/flaxdocs run offline.
+
+The script contains its sentences.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST, a third of the original number."""
+"""Make `implementations/wgan_gp/wgan_gp.py` of eriklindernoren/PyTorch-GAN run offline.
+
+Random grey images in place of MNIST, a third of the original number.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script contains its six sentences."""
+"""Make `4-3.Bi-LSTM(Attention)/Bi-LSTM(Attention).py` of graykode/nlp-tutorial run offline.
+
+The script contains its six sentences.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script contains its one sentence. The recipe sets a smaller model."""
+"""Make `5-1.Transformer/Transformer.py` of graykode/nlp-tutorial run offline.
+
+The script contains its one sentence. The recipe sets a smaller model.
+"""
 
 from pathlib import Path
 

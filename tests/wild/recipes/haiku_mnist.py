@@ -1,4 +1,6 @@
-"""Random grey images in place of MNIST, a sixth of the original number, and fewer steps.
+"""Make `examples/mnist.py` of google-deepmind/dm-haiku run offline.
+
+Random grey images in place of MNIST, a sixth of the original number, and fewer steps.
 
 A module takes the place of `tensorflow_datasets`, which would download MNIST. Like that package, it reads encoded
 images with `tf.data`, decodes them, keeps them in memory, and reads ahead.

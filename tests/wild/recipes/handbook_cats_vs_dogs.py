@@ -1,4 +1,7 @@
-"""Random colour images of two classes."""
+"""Make `source/_static/code/zh/tools/tfdata/cats_vs_dogs.py` of snowkylin/tensorflow-handbook run offline.
+
+Random colour images of two classes.
+"""
 
 from pathlib import Path
 

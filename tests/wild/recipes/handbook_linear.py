@@ -1,4 +1,7 @@
-"""The script has its own two rows of numbers. The recipe sets more steps."""
+"""Make `docs/_static/code/zh/model/custom/linear.py` of snowkylin/tensorflow-handbook run offline.
+
+The script has its own two rows of numbers. The recipe sets more steps.
+"""
 
 from pathlib import Path
 

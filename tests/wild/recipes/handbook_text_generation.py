@@ -1,4 +1,7 @@
-"""A text of random words."""
+"""Make `source/_static/code/zh/model/text_generation/rnn.py` of snowkylin/tensorflow-handbook run offline.
+
+A text of random words.
+"""
 
 from pathlib import Path
 

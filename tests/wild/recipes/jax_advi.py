@@ -1,4 +1,7 @@
-"""The script draws its own samples."""
+"""Make `examples/advi.py` of jax-ml/jax run offline.
+
+The script draws its own samples.
+"""
 
 from pathlib import Path
 

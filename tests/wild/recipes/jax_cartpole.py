@@ -1,4 +1,7 @@
-"""The script uses an environment of Gymnasium."""
+"""Make `cartpole_rl.py` of VenusAradhya/rl_toy_project run offline.
+
+The script uses an environment of Gymnasium.
+"""
 
 from pathlib import Path
 

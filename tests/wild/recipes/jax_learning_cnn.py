@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `Flax/CNN.py` of Willis1118/JAX_learning run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own points. The recipe sets more steps and the current name of a JAX function."""
+"""Make `mlp.py` of Willis1118/JAX_learning run offline.
+
+The script makes its own points. The recipe sets more steps and the current name of a JAX function.
+"""
 
 from pathlib import Path
 

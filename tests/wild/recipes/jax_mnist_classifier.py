@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST, a sixth of the original number."""
+"""Make `examples/mnist_classifier.py` of jax-ml/jax run offline.
+
+Random grey images in place of MNIST, a sixth of the original number.
+"""
 
 from pathlib import Path
 

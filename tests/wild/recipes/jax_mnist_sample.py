@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `jax_sample/mnist_sample.py` of morikatron/snippet run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

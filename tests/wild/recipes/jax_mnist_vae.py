@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `examples/mnist_vae.py` of jax-ml/jax run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own points."""
+"""Make `ODE.py` of JRowbottomGit/Deep-BSDE-Solver run offline.
+
+The script makes its own points.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `examples/spmd_mnist_classifier_fromscratch.py` of jax-ml/jax run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script contains its text. The recipe sets a smaller model."""
+"""Make `docs/the-training-cookbook.py` of jax-ml/jax run offline.
+
+The script contains its text. The recipe sets a smaller model.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""A text of random words, with a smaller model, smaller batches and shorter sequences.
+"""Make `training.py` of michael-diggin/jax-transformer run offline.
+
+A text of random words, with a smaller model, smaller batches and shorter sequences.
 
 The layers of the repository do not run with this version of JAX: they pass two values where JAX expects a list, and
 each layer has its own mask, which JAX compares with others. The recipe makes one list and shares one mask. It also

@@ -1,4 +1,7 @@
-"""The script makes its own random arrays."""
+"""Make `nn/dynamic_net.py` of jcjohnson/pytorch-examples run offline.
+
+The script makes its own random arrays.
+"""
 
 from pathlib import Path
 

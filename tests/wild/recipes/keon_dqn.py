@@ -1,4 +1,7 @@
-"""An environment of Gymnasium with the interface of the older package."""
+"""Make `dqn.py` of keon/deep-q-learning run offline.
+
+An environment of Gymnasium with the interface of the older package.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""An environment that ends the training after 25 episodes."""
+"""Make `examples/rl/actor_critic_cartpole.py` of keras-team/keras-io run offline.
+
+An environment that ends the training after 25 episodes.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own sums. It trains for two rounds, with a fifth of the sums."""
+"""Make `examples/nlp/addition_rnn.py` of keras-team/keras-io run offline.
+
+The script makes its own sums. It trains for two rounds, with a fifth of the sums.
+"""
 
 from pathlib import Path
 

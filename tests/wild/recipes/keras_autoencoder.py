@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `examples/vision/autoencoder.py` of keras-team/keras-io run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Sequences of random word indices replace the IMDB reviews."""
+"""Make `examples/nlp/bidirectional_lstm_imdb.py` of keras-team/keras-io run offline.
+
+Sequences of random word indices replace the IMDB reviews.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random images, with the letters and the digit of a solution as file names."""
+"""Make `examples/vision/captcha_ocr.py` of keras-team/keras-io run offline.
+
+Random images, with the letters and the digit of a solution as file names.
+"""
 
 from pathlib import Path
 

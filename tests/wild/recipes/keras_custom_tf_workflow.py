@@ -1,4 +1,7 @@
-"""The script makes its own random arrays, here for more batches."""
+"""Make `examples/demo_custom_tf_workflow.py` of keras-team/keras run offline.
+
+The script makes its own random arrays, here for more batches.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The environment is part of Gymnasium. An episode has 200 steps."""
+"""Make `examples/rl/ddpg_pendulum.py` of keras-team/keras-io run offline.
+
+The environment is part of Gymnasium. An episode has 200 steps.
+"""
 
 from pathlib import Path
 

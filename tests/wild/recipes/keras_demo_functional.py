@@ -1,4 +1,7 @@
-"""The script makes its own random arrays, here with fewer rows."""
+"""Make `examples/demo_functional.py` of keras-team/keras run offline.
+
+The script makes its own random arrays, here with fewer rows.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random card transactions, as many as the real ones. Some rows occur again."""
+"""Make `examples/structured_data/imbalanced_classification.py` of keras-team/keras-io run offline.
+
+Random card transactions, as many as the real ones. Some rows occur again.
+"""
 
 from pathlib import Path
 

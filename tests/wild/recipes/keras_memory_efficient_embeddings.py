@@ -1,4 +1,7 @@
-"""Random ratings in the layout of MovieLens 1M, with as many users and films."""
+"""Make `examples/keras_recipes/memory_efficient_embeddings.py` of keras-team/keras-io run offline.
+
+Random ratings in the layout of MovieLens 1M, with as many users and films.
+"""
 
 from pathlib import Path
 from zipfile import ZipFile

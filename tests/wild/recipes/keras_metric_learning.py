@@ -1,4 +1,7 @@
-"""Random colour images in place of CIFAR-10."""
+"""Make `examples/vision/metric_learning.py` of keras-team/keras-io run offline.
+
+Random colour images in place of CIFAR-10.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Files of random words in place of film reviews, with a smaller model."""
+"""Make `examples/generative/text_generation_with_miniature_gpt.py` of keras-team/keras-io run offline.
+
+Files of random words in place of film reviews, with a smaller model.
+"""
 
 from pathlib import Path
 

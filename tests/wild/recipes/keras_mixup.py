@@ -1,4 +1,7 @@
-"""Random grey images in place of Fashion-MNIST."""
+"""Make `examples/vision/mixup.py` of keras-team/keras-io run offline.
+
+Random grey images in place of Fashion-MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Pairs of short random sentences in place of the sentences in two languages."""
+"""Make `examples/nlp/lstm_seq2seq.py` of keras-team/keras-io run offline.
+
+Pairs of short random sentences in place of the sentences in two languages.
+"""
 
 from pathlib import Path
 

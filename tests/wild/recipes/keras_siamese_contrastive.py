@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST, a twelfth of the original number."""
+"""Make `examples/vision/siamese_contrastive.py` of keras-team/keras-io run offline.
+
+Random grey images in place of MNIST, a twelfth of the original number.
+"""
 
 from pathlib import Path
 

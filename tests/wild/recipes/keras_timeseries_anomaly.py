@@ -1,4 +1,7 @@
-"""Two series of random values, one value for every five minutes; the second has a jump."""
+"""Make `examples/timeseries/timeseries_anomaly_detection.py` of keras-team/keras-io run offline.
+
+Two series of random values, one value for every five minutes; the second has a jump.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random sequences of 500 numbers in two classes."""
+"""Make `examples/timeseries/timeseries_classification_from_scratch.py` of keras-team/keras-io run offline.
+
+Random sequences of 500 numbers in two classes.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random colour images in place of CIFAR-100, in smaller batches."""
+"""Make `examples/vision/vit_small_ds.py` of keras-team/keras-io run offline.
+
+Random colour images in place of CIFAR-100, in smaller batches.
+"""
 
 from pathlib import Path
 

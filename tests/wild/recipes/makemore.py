@@ -1,4 +1,7 @@
-"""Random words in place of names."""
+"""Make `makemore.py` of karpathy/makemore run offline.
+
+Random words in place of names.
+"""
 
 from pathlib import Path
 

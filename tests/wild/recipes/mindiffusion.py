@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST, with a smaller model and fewer steps of diffusion."""
+"""Make `superminddpm.py` of cloneofsimo/minDiffusion run offline.
+
+Random grey images in place of MNIST, with a smaller model and fewer steps of diffusion.
+"""
 
 from pathlib import Path
 

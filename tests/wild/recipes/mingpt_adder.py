@@ -1,4 +1,7 @@
-"""The script makes its own sums."""
+"""Make `projects/adder/adder.py` of karpathy/minGPT run offline.
+
+The script makes its own sums.
+"""
 
 from pathlib import Path
 

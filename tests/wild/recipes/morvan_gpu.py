@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST, a sixth of the original number. Without a GPU, `cuda` changes nothing."""
+"""Make `tutorial-contents/502_GPU.py` of MorvanZhou/PyTorch-Tutorial run offline.
+
+Random grey images in place of MNIST, a sixth of the original number. Without a GPU, `cuda` changes nothing.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `tutorial-contents/402_RNN_classifier.py` of MorvanZhou/PyTorch-Tutorial run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

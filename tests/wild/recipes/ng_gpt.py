@@ -1,4 +1,7 @@
-"""A text of random words, with a smaller model."""
+"""Make `gpt.py` of karpathy/ng-video-lecture run offline.
+
+A text of random words, with a smaller model.
+"""
 
 from pathlib import Path
 

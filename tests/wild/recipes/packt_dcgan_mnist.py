@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `chapter4-gan/dcgan-mnist-4.2.1.py` of PacktPublishing/Advanced-Deep-Learning-with-Keras run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `chapter1-keras-quick-tour/rnn-mnist-1.5.1.py` of PacktPublishing/Advanced-Deep-Learning-with-Keras run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `simple_cnn_mnist.py` of philtabor/Youtube-Code-Repository run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

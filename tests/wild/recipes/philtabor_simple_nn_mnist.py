@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST, a sixth of the original number."""
+"""Make `simple_nn_mnist.py` of philtabor/Youtube-Code-Repository run offline.
+
+Random grey images in place of MNIST, a sixth of the original number.
+"""
 
 from pathlib import Path
 

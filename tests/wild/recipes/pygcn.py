@@ -1,4 +1,7 @@
-"""A random citation graph of 1600 nodes with seven classes."""
+"""Make `pygcn/train.py` of tkipf/pygcn run offline.
+
+A random citation graph of 1600 nodes with seven classes.
+"""
 
 from pathlib import Path
 

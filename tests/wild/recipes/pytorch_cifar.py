@@ -1,4 +1,7 @@
-"""Random colour images in place of CIFAR-10, the smallest model, and a stand-in for `stty`."""
+"""Make `main.py` of kuangliu/pytorch-cifar run offline.
+
+Random colour images in place of CIFAR-10, the smallest model, and a stand-in for `stty`.
+"""
 
 from pathlib import Path
 

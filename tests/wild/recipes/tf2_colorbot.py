@@ -1,4 +1,7 @@
-"""Random names of colours."""
+"""Make `10-ColorBot/main.py` of dragen1860/TensorFlow-2.x-Tutorials run offline.
+
+Random names of colours.
+"""
 
 from pathlib import Path
 

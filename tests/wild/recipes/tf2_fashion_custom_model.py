@@ -1,4 +1,7 @@
-"""Random grey images in place of Fashion-MNIST."""
+"""Make `05-FashionMNIST/mnist_custommodel.py` of dragen1860/TensorFlow-2.x-Tutorials run offline.
+
+Random grey images in place of Fashion-MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `01-TF2.0-Overview/fc_train.py` of dragen1860/TensorFlow-2.x-Tutorials run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Sequences of random word indices replace the IMDB reviews."""
+"""Make `09-RNN-Sentiment-Analysis/main.py` of dragen1860/TensorFlow-2.x-Tutorials run offline.
+
+Sequences of random word indices replace the IMDB reviews.
+"""
 
 from pathlib import Path
 

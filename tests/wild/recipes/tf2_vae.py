@@ -1,4 +1,7 @@
-"""Random grey images in place of Fashion-MNIST."""
+"""Make `12-VAE/main.py` of dragen1860/TensorFlow-2.x-Tutorials run offline.
+
+Random grey images in place of Fashion-MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random colour images in place of CIFAR-10, with the smallest of the networks."""
+"""Make `main.py` of marload/ConvNets-TensorFlow2 run offline.
+
+Random colour images in place of CIFAR-10, with the smallest of the networks.
+"""
 
 from pathlib import Path
 

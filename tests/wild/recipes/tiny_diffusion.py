@@ -1,4 +1,7 @@
-"""The script makes the two moons of scikit-learn."""
+"""Make `ddpm.py` of tanelp/tiny-diffusion run offline.
+
+The script makes the two moons of scikit-learn.
+"""
 
 from pathlib import Path
 

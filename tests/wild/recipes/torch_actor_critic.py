@@ -1,4 +1,7 @@
-"""An environment that ends the training after 100 episodes."""
+"""Make `reinforcement_learning/actor_critic.py` of pytorch/examples run offline.
+
+An environment that ends the training after 100 episodes.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The script makes its own random images. The recipe sets fewer images and smaller networks."""
+"""Make `dcgan/main.py` of pytorch/examples run offline.
+
+The script makes its own random images. The recipe sets fewer images and smaller networks.
+"""
 
 from pathlib import Path
 

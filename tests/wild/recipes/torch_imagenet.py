@@ -1,4 +1,7 @@
-"""Random photographs of ten classes, with the smallest of the networks and batches of four."""
+"""Make `imagenet/main.py` of pytorch/examples run offline.
+
+Random photographs of ten classes, with the smallest of the networks and batches of four.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `siamese_network/main.py` of pytorch/examples run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Sine waves with a tenth of the points, and a tenth of the predicted points. A step is an evaluation of the loss."""
+"""Make `time_sequence_prediction/train.py` of pytorch/examples run offline.
+
+Sine waves with a tenth of the points, and a tenth of the predicted points. A step is an evaluation of the loss.
+"""
 
 from pathlib import Path
 

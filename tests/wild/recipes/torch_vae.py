@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST."""
+"""Make `vae/main.py` of pytorch/examples run offline.
+
+Random grey images in place of MNIST.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Random numbers in place of the hourly temperatures of electricity transformers, and a narrower model.
+"""Make `tsmixer/tsmixer_basic/run.py` of google-research/google-research run offline.
+
+Random numbers in place of the hourly temperatures of electricity transformers, and a narrower model.
 
 Keras 3 has other names for the transposition of symbolic tensors and for files of weights. Its batch normalisation
 takes one axis, so the script uses layer normalisation. The repository imports the modules `rev_in` and `tsmixer` by

@@ -1,4 +1,6 @@
-"""Random letters in place of enwik8, with a smaller model and shorter sequences.
+"""Make `train_length_extrapolate.py` of lucidrains/x-transformers run offline.
+
+Random letters in place of enwik8, with a smaller model and shorter sequences.
 
 A stand-in for safetensors, which the script does not use, is in its folder. The script needs the packages
 accelerate, einops, einx, frozendict, loguru and torch-einops-utils.

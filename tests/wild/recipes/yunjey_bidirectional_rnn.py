@@ -1,4 +1,7 @@
-"""Random grey images in place of MNIST, a quarter of the original number."""
+"""Make a script of yunjey/pytorch-tutorial run offline.
+
+Random grey images in place of MNIST, a quarter of the original number.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""A text of random words with a smaller vocabulary, for a smaller network."""
+"""Make `tutorials/02-intermediate/language_model/main.py` of yunjey/pytorch-tutorial run offline.
+
+A text of random words with a smaller vocabulary, for a smaller network.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Random colour images in place of CIFAR-10, with batches of ten."""
+"""Make `tutorials/02-intermediate/deep_residual_network/main.py` of yunjey/pytorch-tutorial run offline.
+
+Random colour images in place of CIFAR-10, with batches of ten.
+"""
 
 from pathlib import Path
 
