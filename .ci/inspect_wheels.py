@@ -37,11 +37,11 @@ def inspect(path: Path) -> str:
 
 
 def inspect_library(content: io.BytesIO, tag: str) -> tuple[int, ...]:
-    """Return the newest version of glibc that the library needs."""
+    """Return the newest version of glibc that the library needs, or an empty tuple if it needs none."""
     library = ELFFile(content)
     major, minor, architecture = re.fullmatch(r"manylinux_(\d+)_(\d+)_(\w+)", tag).groups()
     needed = [each.needed for each in library.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")]
-    newest = max(glibc_versions(library))
+    newest = max(glibc_versions(library), default=())
     assert library["e_machine"] == MACHINES[architecture], library["e_machine"]
     assert set(needed) <= {"libc.so.6", "libm.so.6"}, needed
     assert newest <= (int(major), int(minor)), newest
