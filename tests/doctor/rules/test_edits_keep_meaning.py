@@ -9,8 +9,10 @@ from tests.doctor.rules.edited_code import code_after
 from forebay.doctor.rules import placement_edits
 from forebay.doctor.rules.batch_edits import feed_of_loop
 from forebay.doctor.rules.build_edits import build_once, pass_arrays, pass_constants
-from forebay.doctor.rules.compile_edits import compile_torch_model
+from forebay.doctor.rules.compile_edits import compile_function, compile_torch_model
 from forebay.doctor.rules.fit_edits import feed_of_fit
+from forebay.doctor.rules.input_edits import copy_without_wait
+from forebay.doctor.rules.jit_edits import jit_statements
 from forebay.doctor.rules.loop_edits import change_arrays, convert_before_loop, keep_arrays_on_device, remove_call
 from forebay.doctor.rules.pause_edits import remove_expression
 from forebay.doctor.rules.pin_edits import pin_array
@@ -226,3 +228,55 @@ for command in commands:
 def test_a_name_that_a_pattern_captures_changes_in_the_loop():
     assert edited(MATCHED.format("other"), "torch.tensor", convert_before_loop, "torch")
     assert edited(MATCHED.format("table"), "torch.tensor", convert_before_loop, "torch") == ""
+
+
+@pytest.mark.parametrize("copy", ["x.to('cpu')", "x.to(host)", "x.cuda(0, True)", "x.to(device='cpu')"])
+def test_a_copy_to_the_host_waits(copy):
+    source = "host = torch.device('cpu')\nfor x in data:\n    y = {}\n    use(y.numpy())\n"
+    assert "x.to(gpu, non_blocking=True)" in edited(source.format("x.to(gpu)"), "y = x", copy_without_wait)
+    code = code_after(source.format(copy), 3, copy_without_wait)
+    assert code == ""
+
+
+@pytest.mark.parametrize(
+    "branch", ["continue", "rate = rate / 2", "optimizer.step()", "if True: best = best + 1", "yield x"]
+)
+def test_a_check_that_decides_the_training_runs_in_each_step(branch):
+    source = (
+        "def train(rate, best):\n    for i, x in enumerate(data):\n        loss = step(x)\n"
+        "        if loss.item() > 3:\n            {}\n        update(rate, best)\n"
+    )
+    make = partial(read_few_times, framework="torch")
+    assert "if i % 100 == 0 and" in edited(source.format("break"), "item()", make)
+    assert edited(source.format(branch), "item()", make) == ""
+
+
+@pytest.mark.parametrize(("decorator", "is_edited"), [("@log", False), ("@jax.checkpoint", True)])
+def test_a_function_with_an_unknown_decorator_is_not_compiled(decorator, is_edited):
+    source = f"{decorator}\ndef step(x):\n    return x\nfor x in data:\n    step(x)\n"
+    assert bool(edited(source, "    step(x)", compile_function, "jax")) == is_edited
+
+
+JITTED = """import jax.numpy as jnp
+class Trainer:
+    def run(self, w):
+        for i in range(9):
+            g = jnp.tanh(w) * self.rate
+            w = w - jnp.square(g)
+            {}
+        return w
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "is_edited"), [("print(w)", True), ("self.decay()", False), ("self.rate = 1 / i", False)]
+)
+def test_an_attribute_that_the_loop_may_change_is_no_constant(after, is_edited):
+    def make(code, number):
+        return jit_statements(code, code.loops_around(code.statement_at(number))[0], {number})
+
+    assert bool(edited(JITTED.format(after), "jnp.tanh", make)) == is_edited
+    shared = "import jax.numpy as jnp\nrate = 1.0\n" + JITTED.replace("self.rate", "rate").partition("\n")[2]
+    shared += "def decay():\n    global rate\n    rate *= 0.5\n"
+    cured = edited(shared.format("decay()"), "jnp.tanh", make)
+    assert "def train_step(rate, w)" in cured or "def train_step(w, rate)" in cured

@@ -8,7 +8,15 @@ from collections.abc import Collection, Sequence
 
 from forebay.core.parsing import first_line
 from forebay.doctor.analyse.loop_code import is_numpy, numpy_names, step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, own_nodes, stored_names
+from forebay.doctor.analyse.script_code import (
+    FUNCTIONS,
+    ScriptCode,
+    last_name,
+    names_in,
+    own_nodes,
+    root_name,
+    stored_names,
+)
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
@@ -63,8 +71,8 @@ def compile_function(code: ScriptCode, number: int, framework: str, anchor: int 
     decorator = _DECORATORS.get(framework)
     if function is None or decorator is None or not can_compile(code, function, framework):
         return []
-    if is_compiled(function):
-        return []
+    if is_compiled(function) or not all(map(_is_transform, function.decorator_list)):
+        return []  # an unknown decorator may need to run in each step
     return [Edit.before(function, decorator.format(tf=code.module_alias("tensorflow", "tf")))]
 
 
@@ -169,6 +177,12 @@ def retrace_less(code: ScriptCode, number: int, name: str, **keywords: str) -> l
                 new = code.rewrite(call, *code.set_keywords(call, keywords))
             return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, f"@{new}")]
     return []
+
+
+def _is_transform(decorator: ast.expr) -> bool:
+    """Whether a decorator belongs to a framework, as `@jax.checkpoint` or `@partial(jax.grad, argnums=1)`."""
+    nodes = (decorator, *getattr(decorator, "args", ()))
+    return any(root_name(node) in ("jax", "nnx", "tf", "tensorflow", "keras", "eqx", "optax") for node in nodes)
 
 
 def _tf(code: ScriptCode) -> str:

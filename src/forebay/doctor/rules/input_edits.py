@@ -107,8 +107,18 @@ def copy_without_wait(code: ScriptCode, number: int) -> list[Edit]:
     copies = [node for node in own_nodes(statement) if isinstance(node, ast.Call) and last_name(node) in ("to", "cuda")]
     settings = [{keyword.arg for keyword in copy.keywords} for copy in copies]
     blocking = [copy for copy, names in zip(copies, settings, strict=True) if "non_blocking" not in names]
+    blocking = [copy for copy in blocking if not _has_setting_or_host(code, copy)]
     patches = [code.set_keyword(copy, "non_blocking", "True") for copy in blocking]
     return patch_statement(code, statement, *patches) if patches else []
+
+
+def _has_setting_or_host(code: ScriptCode, copy: ast.Call) -> bool:
+    """Whether a copy passes `non_blocking` by position, or goes to the host, which may read incomplete data."""
+    arguments = [*copy.args, *(keyword.value for keyword in copy.keywords)]
+    values = [
+        node.value for each in arguments for node in ast.walk(resolve(code, each)) if isinstance(node, ast.Constant)
+    ]
+    return "cpu" in values or any(isinstance(value, bool) for value in values)
 
 
 def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]:

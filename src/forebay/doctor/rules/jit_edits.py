@@ -14,6 +14,7 @@ from forebay.doctor.analyse.script_code import (
 )
 from forebay.doctor.rules.compile_edits import can_compile, executed_lines, is_compiled
 from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.function_edits import called_objects
 
 __all__ = ["jit_statements"]
 
@@ -26,6 +27,7 @@ _METHODS = frozenset(
 _MAKERS = frozenset({"arange", "empty", "eye", "ones", "zeros"})  # functions that make an array of a given size
 # Share of the lines with operations that must move. If fewer move, most of the time would remain in the loop.
 MOVED_SHARE = 0.5
+_ARRAY_FACTS = frozenset({"T", "at", "dtype", "mT", "ndim", "shape", "size"})  # attributes of arrays
 _READERS = ("int", "float", "bool")  # builtins that read the value of an array
 # Builtins that run inside of a jitted function.
 _PLAIN_CALLS = frozenset({"zip", "len", "tuple", "list", "dict", "range", "enumerate", "sum", "abs", "min", "max"})
@@ -49,7 +51,7 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     read = _following_read(code, loop, block, lines)
     block = [*block, read.statement] if read is not None else block
     outer = code.loops_around(loop)[-1]
-    changed = stored_names(*code.loops_around(loop))
+    changed = stored_names(*code.loops_around(loop)) | _shared_names(code, outer)
     host_parts = _name_host_parts(code, loop, block)
     outside = {inner for part in host_parts for inner in ast.walk(part)}
     nodes = [node for each in block for node in ast.walk(each) if node not in outside]
@@ -58,8 +60,8 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     # Data that JAX converts is a parameter too. Otherwise it would be a constant of the compiled function.
     parameters = [name for name in free if name in changed | _converted_names(nodes) or _is_jax_array(code, name)]
     outputs = [name for name in sorted(stored_names(*block)) if name in _names_outside(code, block)]
-    if not outputs:
-        return []
+    if not outputs or _objects_in(code, nodes) & (changed | called_objects(code, outer)):
+        return []  # the compiled function would keep the first value of `self.rate`
     name = "train_step" if "train_step" not in code.all_names else code.new_name("jitted_step")
     results = ", ".join(outputs)
     jit_name, imports = _jit_name(code)
@@ -75,6 +77,20 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
         Edit.before(outer, *imports, f"@{jit_name}", head, *body, f"    return {results}"),
         Edit("instead", block[0].lineno, last, f"{results} = {name}({', '.join(arguments)})\n{tail}".rstrip("\n")),
     ]
+
+
+def _shared_names(code: ScriptCode, loop: ast.stmt) -> set[str]:
+    """Return the names that functions which the loop may call declare as `global` or `nonlocal`."""
+    lines = executed_lines(code, [loop])
+    declared = [node for node in code.statements if isinstance(node, ast.Global | ast.Nonlocal)]
+    return {name for node in declared if node.lineno in lines for name in node.names}
+
+
+def _objects_in(code: ScriptCode, nodes: Sequence[ast.AST]) -> set[str]:
+    """Return the names of objects whose attributes nodes read, such as `self` for `self.rate`."""
+    called = {node.func for node in nodes if isinstance(node, ast.Call)}
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute) and node not in called]
+    return {root_name(node) for node in attributes if node.attr not in _ARRAY_FACTS} - _jax_names(code)
 
 
 def _name_host_parts(code: ScriptCode, loop: ast.stmt, block: Sequence[ast.stmt]) -> dict[ast.Subscript, str]:
@@ -289,7 +305,10 @@ def _names_read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = 
     assigned, seen = set(dir(builtins)), set[str]()
     for statement in block:
         local = {
-            name for node in ast.walk(statement) if isinstance(node, ast.comprehension) for name in _target_names(node)
+            name
+            for node in ast.walk(statement)
+            if isinstance(node, ast.comprehension)
+            for name in names_in(node.target)
         }
         loaded = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
         loaded = [node for node in loaded if node not in outside]
@@ -301,10 +320,6 @@ def _names_read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = 
                 seen.add(name)
                 yield name
         assigned |= stored_names(statement)
-
-
-def _target_names(node: ast.comprehension) -> set[str]:
-    return names_in(node.target)
 
 
 def _names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:

@@ -5,7 +5,7 @@ Each edit function returns an empty list if the code at line `number` has a form
 
 import ast
 
-from forebay.doctor.analyse.loop_code import counter_of
+from forebay.doctor.analyse.loop_code import counter_of, loaded_names
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import outer_loop, patch_statement
@@ -226,10 +226,19 @@ def _is_shared(code: ScriptCode, node: ast.Name, function: ast.stmt | None) -> b
 def _guard_condition(code: ScriptCode, statement: ast.If, loop: ast.For | ast.While) -> list[Edit]:
     """Return the edits that evaluate a condition only in every hundredth step."""
     counter = counter_of(code, loop)
-    if counter is None or statement.orelse:
+    if counter is None or statement.orelse or _decides_training(code, statement):
         return []
     name, header = counter
     test = code.text(statement.test)
     test = f"({test})" if isinstance(statement.test, ast.BoolOp) else test
     edits = patch_statement(code, statement, code.replace(statement.test, f"{name} % 100 == 0 and {test}"))
     return edits + ([Edit.header(code, loop, header)] if header is not None and edits else [])
+
+
+def _decides_training(code: ScriptCode, test: ast.If) -> bool:
+    """Whether the branch of a test skips the rest of a step, trains, or assigns names that the script reads."""
+    nodes = [node for each in test.body for node in ast.walk(each)]
+    if any(isinstance(node, ast.Continue | ast.Yield | ast.YieldFrom) for node in nodes):
+        return True
+    expressions = [node for node in nodes if isinstance(node, ast.Expr)]
+    return not all(map(can_run_rarely, expressions)) or bool(stored_names(*test.body) & loaded_names(code.tree))
