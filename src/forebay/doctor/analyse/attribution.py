@@ -3,7 +3,7 @@
 CUPTI gives a CUDA call and its operation the same correlation number. `match_events` assigns each operation to the
 first of these events that exists:
 
-1. for a copy, if event 2 makes no copies in its direction: an event of this direction with the same number of bytes
+1. for a copy, if the kind of event 2 makes no copies in this direction: an event whose kind does, with the same size
 2. the innermost event on the thread of the call, at the start of the call
 3. the innermost event on the loop's thread at the start of the call, because a framework's own thread may make the call
 4. the nearest OPS event

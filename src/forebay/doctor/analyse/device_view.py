@@ -284,8 +284,8 @@ def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | Non
 def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
     """Return the edges without a long first step and without incomplete last steps.
 
-    A first step is long if the recording started in it. A step is incomplete if fewer than WHOLE_STEP_SHARE of the
-    operations of the median step ran in it. Return no edges if nothing ran on the device.
+    A first step of more than LONG_FIRST_STEP median steps is long. A step is incomplete if fewer than WHOLE_STEP_SHARE
+    of the operations of the median step ran in it. Return no edges if nothing ran on the device.
     """
     durations = np.diff(edges)
     if durations[0] > LONG_FIRST_STEP * np.median(durations) and len(durations) > MIN_STEPS:
@@ -300,7 +300,8 @@ def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
 def _events_around(events: Sequence[LedgerEvent], start: int, end: int) -> list[LedgerEvent]:
     """Return the events from `start` to `end`, and those shortly before `start`.
 
-    Their copies may run after `start`. The time before `start` is as long as that from `start` to `end`.
+    The earlier events are included because their copies may run after `start`. They end within a time before `start`
+    that is as long as the time from `start` to `end`.
     """
     before = start - (end - start)
     return [event for event in events if event.end > before and event.start < end]

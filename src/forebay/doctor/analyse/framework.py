@@ -44,7 +44,8 @@ _STEP_KINDS = (
     (EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS),
     (EventKind.UPLOAD, EventKind.DOWNLOAD),
 )
-# API name of a step of an optimizer -> framework. `framework_of` does not know these names: the script writes the loop.
+# API name of a step of an optimizer, in a loop that the script writes -> framework. `framework_of` does not know these
+# names.
 _OPTIMIZERS = {"Optimizer.apply": "keras", "Optimizer.apply_gradients": "tensorflow"}
 
 # API name up to the first dot, parenthesis or space -> framework.

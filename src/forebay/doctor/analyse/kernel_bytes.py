@@ -77,9 +77,10 @@ def _torch_numbers(name: str, torch_version: tuple[int, int]) -> tuple[int, int]
 
 
 def arrays_of_foreach(name: str) -> int:
-    """Return how many arrays a foreach kernel of PyTorch reads or writes per tensor.
+    """Return how many arrays a foreach kernel of PyTorch reads, plus how many it writes.
 
-    A foreach kernel handles a list of tensors. Return 0 for other kernels.
+    A foreach kernel handles lists of tensors. The result is the number for one position in these lists.
+    Return 0 for other kernels.
     """
     match = _MULTI_TENSOR.search(name)
     if match is None:

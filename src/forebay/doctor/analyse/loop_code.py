@@ -28,7 +28,8 @@ _CONVERSIONS = frozenset(
     {"as_tensor", "asarray", "array", "constant", "convert_to_tensor", "device_put", "from_numpy", "tensor", "identity"}
     | {"FloatTensor", "LongTensor", "IntTensor", "DoubleTensor", "BoolTensor"}
 )
-# Methods of tensors that copy them to a device or to another dtype.
+# Methods of tensors that often follow a conversion: they return the same data, for example on a device or in another
+# dtype.
 _METHODS = frozenset({"to", "cuda", "float", "double", "half", "long", "pin_memory", "contiguous", "requires_grad_"})
 _MOVES = frozenset({"to", "cuda"})  # those of _METHODS that copy to a device
 # Methods and functions that change an object: the one with the method, or the first argument.
@@ -56,7 +57,7 @@ class Conversion:
 
 
 def conversions_in(statement: ast.stmt) -> Iterator[Conversion]:
-    """Yield the outermost conversions of a statement, without those inside comprehensions."""
+    """Yield the outermost conversions of a statement, except inside comprehensions and lambdas."""
     inner: set[ast.AST] = set()
     for node in own_nodes(statement):
         if isinstance(node, _LOCAL_SCOPES):
@@ -87,7 +88,7 @@ def _converted(node: ast.expr) -> ast.expr | None:
     if isinstance(node.func, ast.Attribute) and name in _METHODS:
         data = node.func.value
         if name not in _MOVES and _converted(data) is None:
-            return None  # the method only changes the dtype of a tensor
+            return None  # the method changes a tensor, not host data
     elif name in _CONVERSIONS and root_name(node.func) not in _HOST_MODULES and node.args:
         data = node.args[0]
     if data is None or isinstance(data, ast.Starred):
@@ -233,7 +234,7 @@ def sliced_arrays(expression: ast.expr) -> list[ast.Subscript]:
 
 
 def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | None] | None:
-    """Return an expression for the iteration number, and a new header for the loop.
+    """Return an expression that grows by 1 in each iteration, and a new header for the loop.
 
     The expression is a name or a quotient of a name, such as `i // 32`. The new header defines the name; it is None if
     the loop already defines it. Return None if no change of the header lets the loop count.
@@ -263,9 +264,9 @@ def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | 
 
 
 def _count_of_range(code: ScriptCode, call: ast.Call, name: str) -> str:
-    """Return the iteration number for the loop variable `name` of a range.
+    """Return an expression that grows by 1 in each iteration over a range.
 
-    This is `name`, or `(name - start) // step` if the range has a step.
+    `name` is the loop variable. The expression is `name`, or `(name - start) // step` if the range has a step.
     """
     if len(call.args) < 3 or (isinstance(call.args[2], ast.Constant) and call.args[2].value == 1):
         return name

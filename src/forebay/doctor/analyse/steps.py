@@ -31,8 +31,10 @@ MAX_LONG_SHARE = 0.1  # share of the steps; if more steps are long, they are usu
 MIN_SEQUENCE_SHARE = 0.2  # share of the steps that a sequence between two long steps must have to replace all steps
 BURST_SHARE = 0.2  # share of the time of all steps; long waits for input that take less are disturbances
 MIN_BURSTS = 3  # per capture; fewer bursts, of steps or of batches that arrive together, may be a coincidence
+# `find_steps` prefers another loop if the steps come in bursts and the other loop runs between them. The next four
+# numbers are least values for this.
 MIN_STEPS_OF_BURST = 3  # mean number of steps in a burst
-MIN_SHARE_BETWEEN_BURSTS = 0.5  # share of the window; with less time between bursts, another loop is not searched
+MIN_SHARE_BETWEEN_BURSTS = 0.5  # share of the window that must lie between bursts
 MIN_LOOP_SHARE = 0.25  # share of the window that the usual steps of the other loop must take
 MIN_LOOP_STEPS = 10  # steps of the other loop in the window
 # A burst of transfers is a sequence of transfers in direct succession, such as the transfers of a list of arrays. A
