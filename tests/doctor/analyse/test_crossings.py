@@ -110,7 +110,7 @@ def test_a_crossing_is_implied_if_its_call_has_another_purpose(api, is_implied):
 
 @pytest.mark.parametrize("api", ["np.asarray(tensor)", "np.array(tensor)", "np.asarray(array)", "np.array(array)"])
 @pytest.mark.parametrize(("text", "is_implied"), [("x = np.asarray(y)", False), ("x = np.sum(y)", True), ("", False)])
-def test_a_conversion_is_implied_unless_the_line_calls_array_or_asarray(api, text, is_implied):
+def test_a_conversion_is_implied_if_its_known_line_calls_neither_array_nor_asarray(api, text, is_implied):
     found = crossings(event("download", api, 0), lines=(Line("train.py", 1, "f", text),))
     assert found[0].is_implied is is_implied
 

@@ -102,7 +102,7 @@ def test_copies_by_a_framework_thread_are_matched_by_their_size():
     }
 
 
-def test_a_copy_without_an_event_gets_the_line_of_the_nearest_counted_operations():
+def test_a_copy_without_an_upload_event_gets_the_line_of_the_nearest_ops_event():
     capture = rig.run(lambda machine: machine.upload(8 * MB, has_event=False))
     counted = [LedgerEvent("ops", "jax operations", 6, rig.LOOP, edge, edge + US) for edge in capture.window.traced]
     device_view = CaptureView(replace(capture, events=(*capture.events, *counted))).device

@@ -1,6 +1,6 @@
 """Steps that become longer during a run: how much they grow, and which line causes it.
 
-Noise, jumps, pauses and a slower machine are no growth.
+Noise, jumps and pauses are no growth. If the machine becomes slower, no line causes the growth.
 """
 
 import pytest

@@ -64,7 +64,7 @@ def with_short_window(capture, *samples):
     return replace(capture, window=window, samples=tuple(found))
 
 
-def test_short_steps_use_the_samples_of_other_steps():
+def test_profiled_steps_with_few_samples_use_the_samples_of_other_steps():
     capture = loop(run("jax.jit", 4, line=14), frameworks=JAX, facts=LOOP_CODE)
     short = with_short_window(capture, (14, ""), (14, "jax.f"), (15, "numpy.sort"), (16, ""))
     found, steps = lines_of(short), len(short.samples) // 4

@@ -107,7 +107,7 @@ def test_numpy_arrays_are_found_by_their_assignments(source, names):
         ("while True:", None),
     ],
 )
-def test_a_loop_has_a_step_counter_or_gets_one(header, counter):
+def test_a_for_loop_has_a_step_counter_or_gets_one_but_a_while_loop_gets_none(header, counter):
     code = ScriptCode(f"{header}\n    train()")
     assert counter_of(code, code.tree.body[0]) == counter
 
@@ -148,7 +148,7 @@ def test_the_step_loop_of_a_function_is_the_loop_that_calls_it():
         [{"file": "train.py", "lines": [[1_000_000, "x"], [1, "y" * 2_000_000]]}],
     ],
 )
-def test_a_damaged_excerpt_has_no_code(files):
+def test_a_missing_or_damaged_excerpt_has_no_code(files):
     view = CaptureView(capture_of([], facts={"script": {"files": files}}))
     assert script_code(view, Line("train.py", 1, "f")) is None
     assert script_code(view, None) is None

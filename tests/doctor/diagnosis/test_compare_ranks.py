@@ -118,7 +118,7 @@ def test_captures_without_rank_numbers_are_numbered_in_order():
 # Reports
 
 
-def test_the_table_fits_and_has_a_row_for_each_rank():
+def test_the_table_of_ranks_fits_and_states_how_many_ranks_it_omits():
     ranks = ranks_of(*[loop(download(ms=3))] * 20)
     lines = render_ranks(ranks).plain.splitlines()
     assert max(map(len, lines)) <= 80

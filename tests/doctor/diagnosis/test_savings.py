@@ -84,7 +84,7 @@ def test_a_script_without_a_gpu_has_no_prediction_for_another_machine():
     assert (diagnosis.other_machine.step, diagnosis.other_machine.reason) == (None, "the script ran without a GPU")
 
 
-def test_a_model_with_a_large_error_gives_bounds_and_the_reason():
+def test_a_simulation_with_a_large_error_gives_bounds_and_the_reason():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(3 * seconds for seconds in capture.window.untraced))
     simulation = Simulation.from_view(CaptureView(replace(capture, window=window)))
@@ -93,13 +93,13 @@ def test_a_model_with_a_large_error_gives_bounds_and_the_reason():
     assert "that is not reliable, because the simulated step differs from the measured step by" in cure.basis
 
 
-def test_a_model_is_reliable_if_unprofiled_steps_take_15_percent_longer():
+def test_a_simulation_is_reliable_if_unprofiled_steps_take_15_percent_longer():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
     assert Simulation.from_view(CaptureView(replace(capture, window=window))).is_reliable
 
 
-def test_a_model_can_have_a_cost_error_although_its_step_time_is_right():
+def test_a_simulation_can_have_a_cost_error_although_its_step_time_is_right():
     def program(machine):
         machine.upload(8 * MB)
         machine.launch(1500 if machine.tracing else 900)

@@ -155,7 +155,7 @@ def test_the_emulation_of_a_narrow_dtype_measures_the_cure_without_prefetch():
 
 
 class ProcessThatIgnoresSignals:
-    """A process that ignores signals until it is killed."""
+    """Replaces `Popen` for a process that ignores signals. Each wait raises the next of `errors`."""
 
     def __init__(self, *errors):
         self._errors, self.is_killed = [*errors], False
@@ -237,7 +237,7 @@ def test_a_script_that_ends_early_has_its_last_block_timed():
     assert (detector.phase, len(detector.step_ends)) == ("done", 8)
 
 
-def test_only_the_known_line_ends_a_step():
+def test_only_the_known_call_ends_a_step():
     detector = TimedStepDetector(warm_up=2, is_end=lambda site: site[0] == "run")
     assert phase_after(detector, 100) == "profiling"
 
@@ -250,7 +250,7 @@ MEASURED = {"kind": EmulationKind.REMEMBER, "predicted": (0.005, 0.0056), "measu
 FAILED = {"kind": EmulationKind.DEFER, "trouble": "the run with the emulated cure ended too early: ValueError: no"}
 
 
-def test_the_measured_step_is_shown_with_the_predicted_one():
+def test_the_report_shows_the_measured_step_and_calls_the_results_wrong():
     text = render(verified(**MEASURED)).plain
     assert "Measured with the cure emulated: 5.20 ms per step" in text
     assert "The results of that run are wrong" in " ".join(text.split())
@@ -304,14 +304,14 @@ def test_a_failing_second_run_is_reported_and_the_command_succeeds(environment, 
         ("repeated_upload_healthy", "there is no finding with a cure"),
     ],
 )
-def test_a_cure_that_cannot_be_emulated_is_reported(environment, tmp_path, script, why):
+def test_without_an_emulation_the_report_says_why(environment, tmp_path, script, why):
     done = verify(DOCTOR / "scripts" / "cupy" / f"{script}.py", environment=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert why in " ".join(done.stdout.split())
     assert "running the script again" not in done.stderr
 
 
-def test_a_script_without_a_loop_is_not_run_again(environment, tmp_path):
+def test_the_report_of_a_script_without_a_loop_asks_for_more_steps(environment, tmp_path):
     (tmp_path / "train.py").write_text(NO_LOOP)
     done = verify("train.py", environment=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -89,7 +89,7 @@ def test_no_step_is_shorter_than_all_cpu_time_divided_by_the_cores(busy_share, f
     assert idle_worst <= worst * (1 + 1e-9)
 
 
-def test_workers_gain_something_for_certain_only_if_a_core_is_free():
+def test_workers_gain_something_for_certain_only_if_other_programs_leave_core_time_free():
     """The loop keeps one of two cores busy. Other programs use none of the cores, a quarter, or half of them."""
     idle, quarter, half = (view_of(busy=1.0, foreign=foreign, cores=2) for foreign in (0.0, 0.5, 1.0))
     offered = [

@@ -112,7 +112,7 @@ def test_page_locked_copies_run_at_the_speed_of_the_link():
     assert median_step(cured) == pytest.approx(0.5 + 5.0, abs=0.6)
 
 
-def test_an_overlapped_copy_is_hidden_by_the_step():
+def test_an_overlapped_copy_shortens_the_step():
     fast = page_lock_copies(UPLOAD, bytes_per_second=100.0)
     cured = overlap_copies(UPLOAD)(fast(steps(uploads)))
     assert median_step(cured) < median_step(fast(steps(uploads)))
@@ -200,7 +200,7 @@ def test_calls_that_run_once_before_the_loop_cost_nothing():
     assert median_step(remove_calls(-1, ("input",))(steps(waits_for_input))) == 4.0
 
 
-def test_a_model_with_a_large_error_is_not_reliable():
+def test_a_simulation_with_a_large_error_is_not_reliable():
     assert predict(steps(reads_back), [], measured=7.0).is_reliable
     assert not predict(steps(reads_back), [], measured=8.0).is_reliable
 

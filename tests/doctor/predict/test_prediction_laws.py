@@ -38,7 +38,7 @@ host_actions = st.builds(
 
 @st.composite
 def timelines(draw):
-    """Draw a timeline of several steps, in which each operation is queued once and awaited at most once."""
+    """Draw a timeline of one to four steps, in which each operation is queued once and awaited at most once."""
     queued = draw(st.lists(operations, max_size=8))
     actions = []
     for _ in range(draw(st.integers(1, 4))):

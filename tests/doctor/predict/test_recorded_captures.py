@@ -3,7 +3,7 @@
 `forebay doctor --capture` recorded the scripts in `cures/`. `measured.json` holds the unprofiled step time of each
 script in milliseconds. Exceptions:
 
-- CuPy captures except host checks, and jax/overlap, have no records of CUDA API calls.
+- jax/overlap and the captures of CuPy have no records of CUDA API calls, except the host checks of CuPy.
 - The capture of tensorflow/eager contains half of the recorded steps.
 - Held-out twins of JAX and TensorFlow, except host checks, ended too early for an unprofiled measurement. They were
   timed while they were profiled.

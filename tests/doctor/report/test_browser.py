@@ -200,7 +200,7 @@ def test_hovering_describes_an_event(opened):
     expect(page.locator("#hover")).to_be_hidden()
 
 
-def test_twenty_thousand_events_are_drawn_and_found(opened):
+def test_nearly_twenty_thousand_events_are_drawn_and_found(opened):
     page = opened(samples.large(3300))
     page.click("[data-show=all]")
     expect(page.locator("#timeline-summary")).to_have_text("All 19,800 events of the run.")
@@ -215,7 +215,7 @@ def test_a_page_can_be_read_without_its_script(opened):
     expect(page.locator(CROSSINGS + " tbody tr")).to_have_count(3)
 
 
-def test_a_card_is_shown_in_a_notebook_cell(browser):
+def test_a_browser_shows_a_notebook_card(browser):
     page = browser.new_page()
     page.set_content(render_card(samples.ordinary()))
     expect(page.locator(".headline")).to_be_visible()

@@ -89,7 +89,7 @@ def test_transfers_are_grouped_by_line_with_the_longest_first():
     assert crossings[0]["share_of_step"] == pytest.approx(6 / 11)
 
 
-def test_a_document_without_source_contains_no_source_text():
+def test_transfers_of_a_capture_without_source_have_no_source_text():
     diagnosis = samples.ordinary()
     capture = without_source(diagnosis.view.capture)
     document = to_document(samples.diagnosis_of(capture))

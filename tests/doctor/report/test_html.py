@@ -145,7 +145,7 @@ def test_a_page_lists_the_lines_of_a_step_and_the_rest():
 def test_a_page_shows_the_time_of_a_run_without_a_loop_by_line():
     text = render_page(diagnose(run_of((14, "torch.load", 5), (15, "", 2))))
     assert "Time of the run, by line" in text
-    assert "Samples of the main thread name a line of the script for 70% of the run." in text
+    assert "Samples of the busiest thread name a line of the script for 70% of the run." in text
     assert text.index("train.py:14") < text.index("train.py:15")
 
 

@@ -70,7 +70,7 @@ def test_slices_of_a_track_do_not_overlap(trace):
     assert all(before[1] <= after[0] for before, after in pairwise(loop))
 
 
-def test_every_name_is_written_once(tmp_path):
+def test_a_name_that_recurs_is_written_once(tmp_path):
     save_trace(samples.ordinary().view, tmp_path / "run.pftrace")
     assert (tmp_path / "run.pftrace").read_bytes().count(b"torch.tensor(images") == 1
 

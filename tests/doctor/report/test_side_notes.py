@@ -1,4 +1,4 @@
-"""Memory and GPUs in every kind of report."""
+"""Memory, GPUs and other programs in every kind of report."""
 
 import json
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_the_page_shows_memory_and_gpu(diagnosis):
     assert "H200: 50% busy" in text
 
 
-def test_the_document_fits_the_schema_and_has_no_samples(diagnosis):
+def test_the_document_fits_the_schema_and_has_no_raw_readings(diagnosis):
     document = json.loads(json.dumps(to_document(diagnosis), allow_nan=False))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert document["memory"]["copies"][0]["places"] == ["host", "cuda:0"]

@@ -1,4 +1,4 @@
-"""The report in a terminal of 80 columns without color."""
+"""The terminal report: its sentences, and its layout at any width."""
 
 import ast
 from dataclasses import replace
@@ -118,7 +118,7 @@ def test_wrapped_code_fits_and_keeps_every_character(source, width):
     lines = [line.plain for line in wrap_code(source, width, indent=6)]
     assert all(cell_len(line) <= width for line in lines)
     kept, given = (sorted("".join(text.split())) for text in ("".join(lines), source))
-    assert kept.count("#") >= given.count("#")  # each line of a wrapped comment gets its own
+    assert kept.count("#") >= given.count("#")  # each line of a wrapped comment gets a mark
     assert [sign for sign in kept if sign != "#"] == [sign for sign in given if sign != "#"]
 
 

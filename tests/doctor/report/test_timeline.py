@@ -34,7 +34,7 @@ def test_events_of_a_row_do_not_overlap_and_none_is_lost(times):
     assert sorted(event for row in rows for event in row) == sorted(events)
 
 
-def test_times_are_counted_from_the_first_event_in_steps_of_100_ns():
+def test_times_are_counted_from_the_first_event_in_ticks_of_100_ns():
     timeline = timeline_data(samples.ordinary().view)
     row = timeline["tracks"][0]["rows"][0]
     assert list(accumulate(row["starts"]))[:4] == [0, 20_000, 90_000, 110_000]

@@ -13,8 +13,8 @@ from forebay.doctor.rules.wording import calls_per_step
 __all__ = ["READ_EVERY", "choose_emulation", "find_workers_cure"]
 
 # An emulation replaces all but one of this many read-backs or waits. Some loops end when a value that they read back
-# meets a condition. The call that runs as written lets such a loop end. A smaller number would leave more of the cost of
-# these calls in the measured step. With a larger number, such a loop would run longer.
+# meets a condition. The call that runs as written lets such a loop end. A smaller number would leave more of the cost
+# of these calls in the measured step. With a larger number, such a loop would run longer.
 READ_EVERY = 100
 
 # Rule and kind of the call site -> kind of the emulation.

@@ -1,4 +1,4 @@
-"""The loop saves the model every 20 steps. Each save takes longer than 10 steps."""
+"""The loop saves the model every 20 steps. A save takes much longer than a step."""
 
 import tempfile
 

@@ -1,4 +1,4 @@
-"""Each worker may start 128 threads, more than most machines have cores."""
+"""Each worker may start 128 threads. Most machines have fewer cores."""
 
 import os
 
