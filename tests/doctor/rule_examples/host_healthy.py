@@ -1,4 +1,4 @@
-"""The loop saves the model in every thousandth step."""
+"""The loop saves the model only in its first step."""
 
 import tempfile
 
