@@ -2,9 +2,9 @@
 
 The environment variable FOREBAY_WHEEL selects the wheel:
 
-- not set: compile for this machine. Without a compiler, everything else is installed.
-- `pure`: do not compile. The wheel fits every system. Its doctor cannot record GPU activity, and its feeds compute
-  row numbers and gather rows with NumPy.
+- not set: compile for this machine. Without a compiler, or on a system other than Linux, everything else is installed.
+- `pure`: do not compile. The wheel fits every system. Its doctor cannot record GPU activity. Its feeds compute row
+  numbers and gather rows with NumPy, and resize images with Pillow.
 - a platform tag, such as `manylinux_2_17_aarch64`: compile with the compiler in CC, which must build for this platform.
 """
 
@@ -35,7 +35,10 @@ WITHOUT = (
 
 
 class CompileHook(BuildHookInterface):
-    """Build hook. The wheel fits one platform and every Python version, because ctypes loads the libraries."""
+    """Compiles the C files when hatchling builds a wheel.
+
+    The wheel fits one platform and every Python version, because ctypes loads the libraries.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         kind = os.environ.get("FOREBAY_WHEEL", "")

@@ -1,4 +1,4 @@
-"""Use an installed wheel of Forebay: a feed, the commands, and the doctor with a CPU script of JAX.
+"""Use an installed wheel of Forebay: a feed, the C libraries, and the doctor with a CPU script of JAX.
 
     python .ci/use_wheel.py present|missing
 

@@ -1,7 +1,7 @@
 """`ArrayOps`: the array operations of a framework that pixel functions use, and `NumpyArrayOps`.
 
 A pixel function computes the pixels of an augmentation with only these methods and the operators of arrays. So the same
-function runs on the host and on a device, with the same results.
+function runs on the host and on a device. The results differ only by rounding.
 """
 
 from collections.abc import Callable, Sequence

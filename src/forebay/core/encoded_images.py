@@ -35,8 +35,8 @@ def find_source_box(
     """Return the largest centred box of an image with the target's aspect ratio.
 
     The result is (top, left, height, width) of the box in pixels of the image. `size` has the height and the width of
-    one image as numbers, or of many images as arrays. With `short_side`, the box is smaller: scale the image until its
-    shorter side has this length; then the box has the size of the target.
+    one image as numbers, or of many images as arrays. With `short_side`, the box has the size of the target after the
+    image is scaled until its shorter side has this length.
 
     >>> tuple(round(float(number), 6) for number in find_source_box((375, 500), (224, 224)))
     (0.0, 62.5, 375.0, 375.0)

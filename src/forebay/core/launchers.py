@@ -28,7 +28,7 @@ class TrustLevel(IntEnum):
 
     FRAMEWORK = 0  # a framework in which this process has joined the ranks of a training run
     TRAINING = 1  # environment variables of a launcher that starts the ranks of one training run
-    CLUSTER = 2  # environment variables of a launcher of any processes; a process may be torchrun, which starts ranks
+    CLUSTER = 2  # environment variables of a launcher that may have started the ranks, or only torchrun on each node
     UNCOUNTED = 3  # environment variables without the number of ranks that train together; only the doctor reads them
 
 
@@ -59,7 +59,8 @@ def lockstep_ranks() -> list[ReportedRank]:
     for level in (TrustLevel.FRAMEWORK, TrustLevel.TRAINING):
         if reported := list(_read_level(level)):
             return reported
-    # A Ray worker inherits the variables of the process that started the Ray cluster. MPI or Slurm has not started it.
+    # A Ray worker inherits the variables of the process that started the Ray cluster. MPI or Slurm has not started this
+    # worker.
     if "RAY_RAYLET_PID" in os.environ:
         return []
     return list(_read_level(TrustLevel.CLUSTER))[:1]

@@ -19,9 +19,9 @@ _ERASE_LINE = "\r\x1b[K"  # moves the cursor to the start of the line, then dele
 class ProgressLine:
     """Shows the work, its progress and the elapsed time in one line of stderr.
 
-    `__exit__` erases the line. The class draws nothing if stderr is not a terminal, outside of the main thread, and
-    inside of another progress line. While the main thread waits for another thread, `BackgroundLine` draws the line of
-    that thread. A separate thread draws, so the work only sets the plain attributes `done` and `text`.
+    `__exit__` erases the line. The class draws nothing if stderr is not a terminal, in threads other than the main
+    thread, or inside of another progress line. While the main thread waits for another thread, `BackgroundLine` draws
+    the line of that thread. A separate thread draws, so the work only sets the plain attributes `done` and `text`.
 
     Examples:
         >>> with ProgressLine("indexing a.tar", total=3) as line:

@@ -40,7 +40,7 @@ class Ragged:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Any]) -> "Ragged":
-        """Join rows that differ only in their first length. Raise SpecError if they differ otherwise."""
+        """Join rows that differ in their first length. Raise SpecError if their other lengths differ."""
         arrays = [np.asarray(row) for row in rows]
         if not arrays:
             raise SpecError("Ragged.of_rows() got no rows, so the dtype is unknown. Pass at least one row.")

@@ -30,7 +30,8 @@ _ANY_USER_INFO = re.compile(r"(?<=://)(?:[^/?#\s]{0,500}|[^/\s@]{0,200}:[^\s@]{0
 _AUTHORIZATION = re.compile(r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{4,}")
 _AWS_KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
 _MASK = "***"
-_MIN_SECRET_LENGTH = 4  # characters; `Redactor` replaces a shorter secret only where it is a whole word
+# Characters. `Redactor` replaces a shorter secret only where it is a whole word, and never a single character.
+_MIN_SECRET_LENGTH = 4
 
 
 class Redactor:

@@ -274,7 +274,7 @@ class AbstractSource(PipelineInput):
     def file_extents(self) -> Sequence[Sequence[FileExtent]]:
         """Return the file extents of each leaf, or an empty list if there are none.
 
-        Forebay reads these extents without the page cache (`sources/direct`).
+        Forebay may read these extents without the page cache (`sources/direct`).
         """
         return []
 

@@ -241,7 +241,7 @@ class Layout:
         return self.strides[leaf] == self.specs[leaf].nbytes * self.batch_rows
 
     def parts(self, rows: int) -> list[tuple[int, int]]:
-        """Return (offset, nbytes) of the first `rows` rows of each leaf, with gaps between batches."""
+        """Return (offset, nbytes) of the first `rows` rows of each leaf, including the gaps between batches."""
         if self.row_counts:
             leaves = zip(self.offsets, self.specs, self.row_counts, strict=True)
             return [(offset, spec.nbytes * count) for offset, spec, count in leaves if spec.nbytes * count]

@@ -1,8 +1,8 @@
 """The entries of an alias table, computed from weights by array operations.
 
 `order/sampling.py` describes the table. `alias_entries` first rounds the weights to whole numbers, which the table can
-represent exactly. Then it overwrites the rounded weights by the entries. Besides their memory, it needs 4 bytes for
-each bucket and some MiB.
+represent exactly. Then it overwrites the rounded weights by the entries. Besides the memory of the entries, it needs
+4 bytes for each bucket and some MiB.
 """
 
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 MAX_DEVICE_PARTS = 16  # passes of a repeated order; with more passes, the host computes the row numbers
-MAX_DEVICE_STEPS = 128  # steps of one order with all branches; with more steps, the host computes the row numbers
+MAX_DEVICE_STEPS = 128  # instructions of one order (`count_steps`); with more, the host computes the row numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def permutation_step(permutation: Permutation) -> Permute | None:
 def join_steps(first: Sequence[DeviceStep | None], then: DeviceSteps | None) -> DeviceSteps | None:
     """Return both lists of steps as one.
 
-    Return None if `then` or a step in `first` is None, or if there are more than `MAX_DEVICE_STEPS` steps.
+    Return None if `then` or a step in `first` is None, or if the steps need more than `MAX_DEVICE_STEPS` instructions.
     """
     known = [step for step in first if step is not None]
     if then is None or len(known) < len(first):
@@ -123,7 +123,7 @@ def branch_steps(
 ) -> DeviceSteps | None:
     """Return a `Branch` to these parts, as the only step of a list.
 
-    Return None if a part is None, or if there are more than `MAX_DEVICE_STEPS` steps.
+    Return None if a part is None, or if the steps need more than `MAX_DEVICE_STEPS` instructions.
     """
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):

@@ -19,7 +19,7 @@ class EpochViews:
     """The rows of a source in their order, and in each epoch another view of all rows.
 
     A source with views has `length * views` rows: row number `r + v * length` is view v of row r. The seed and the
-    epoch select the view. So a row number says everything about the row, and whoever reads it needs no epoch.
+    epoch select the view. So a row number identifies a row and its view, and a reader of the row needs no epoch.
     """
 
     inner: ClassVar[None] = None
@@ -47,7 +47,7 @@ class EpochViews:
 
 
 def find_source_row(order: Order | None, row_number: int) -> int:
-    """Return the row that a row number shows, as if each source had one view of its rows.
+    """Return the number that a row would have if each source had only one view.
 
     >>> find_source_row(EpochViews(5, views=100, seed=0), 12)
     2

@@ -34,8 +34,8 @@ def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
     """Return whole numbers in the proportions of the weights.
 
     The sum of the numbers is at most MAX_PERIOD. The function replaces each weight by the nearest fraction with a
-    denominator of at most MAX_PERIOD: 0.7 becomes 7/10. If the sum of whole numbers in these proportions would be too
-    large, it rounds the weights to smaller numbers of at least 1.
+    denominator of at most MAX_PERIOD: 0.7 becomes 7/10. If a fraction is 0, or if the sum of whole numbers in these
+    proportions would be too large, it rounds the weights to numbers of at least 1 instead.
 
     >>> integer_weights([0.7, 0.3]), integer_weights([4, 2]), integer_weights([1 / 3, 2 / 3])
     ((7, 3), (2, 1), (1, 2))

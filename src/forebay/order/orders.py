@@ -16,9 +16,9 @@ order maps positions to row numbers of the source.
     SplitPart        a part of a fixed permutation of the inner order (`choices.py`)
     Sampled          positions drawn by weight, new ones in each epoch (`sampling.py`)
 
-Of these orders, only `Selected` and `Sampled` store a table with an entry for each row. So a shuffle of a billion rows
-needs little memory, and an epoch starts at once. Every order finds the row at any position without the earlier
-positions. Resumed runs, shards and worker threads need this.
+Of these orders, only `Selected` and `Sampled` store a table with an entry for each row, except that a permutation of up
+to 8,192 rows is a table too. So a shuffle of a billion rows needs little memory, and an epoch starts at once. Every
+order finds the row at any position without the earlier positions. Resumed runs, shards and worker threads need this.
 """
 
 from collections.abc import Iterator

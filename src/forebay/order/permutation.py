@@ -21,8 +21,8 @@ __all__ = [
 
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-# Largest array that `_argsort_packed` sorts. The indices of larger arrays leave so few upper bits that many random
-# numbers have the same upper bits.
+# Largest array that `_argsort_packed` sorts. In larger arrays, the indices replace more bits. Then many random floats
+# have equal upper bits.
 _MAX_PACKED = 1 << 22
 _MAX_TIE_SHARE = 64  # `_argsort_packed` gives up if more than 1/64 of the numbers have equal upper bits
 

@@ -19,7 +19,7 @@ _POINTER = ctypes.c_void_p
 def load_permute() -> Any:
     """Return the function that applies a permutation to positions; None without a compiled library.
 
-    Its arguments are the addresses of the positions, their number, and the addresses of the results and constants.
+    Its arguments are the address of the positions, their number, and the addresses of the results and constants.
     """
     return load_function(_LIBRARY_FILE, "forebay_permute", _POINTER, ctypes.c_int64, _POINTER, _POINTER)
 

@@ -2,9 +2,10 @@
 
     fill        the slot's stream waits for the work that the consumer queued before it dropped the slot's batches, then
                 copies the rows
-    hand-off    the consumer's stream waits for the copy; if the framework hides its stream, the consumer's thread waits
-    use         if the framework hides its stream, but waits for the rows when it imports a batch (`syncs_on_import`),
-                the engine blocks the consumer while it is more than one group ahead of the device
+    hand-off    the consumer's stream waits for the copy; if the framework hides its stream, the consumer's thread
+                waits, or the framework itself waits when it imports a batch (`syncs_on_import`)
+    use         if the framework itself waits, the engine blocks the consumer while the consumer is more than one group
+                ahead of the device
     reclaim     the consumer's thread records an event on every stream that used the slot; if the framework hides its
                 stream, the thread queues one marker
 

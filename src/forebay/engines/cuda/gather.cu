@@ -1,7 +1,7 @@
 // Kernels that gather rows from host or device memory into a slot. NVRTC compiles them for the user's GPU.
 //
-// A kernel copies a row in pieces. A team of neighbouring threads (a warp, or fewer threads for short rows) copies one
-// piece at a time. `lanes` is the number of threads of a team, and `lane` is the index of a thread in its team. A few
+// A kernel copies a row in pieces. One team of neighbouring threads (a warp, or fewer threads for short rows) copies
+// each piece. `lanes` is the number of threads of a team, and `lane` is the index of a thread in its team. A few
 // blocks are enough to saturate the host link (PCIe or NVLink), because threads that read page-locked memory mostly
 // wait. The other multiprocessors of the GPU stay free for the consumer's kernels.
 

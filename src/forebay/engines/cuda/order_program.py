@@ -58,7 +58,7 @@ def _append_steps(instructions: list[list[int]], steps: DeviceSteps, table_point
     for step in steps:
         if isinstance(step, Branch | Mix):
             _append_parts(instructions, step, table_pointer)
-            return  # a branch is the last step
+            return  # a branch or a mix is the last step
         instructions.append(_encode(step, table_pointer))
     instructions.append([Operation.END])
 

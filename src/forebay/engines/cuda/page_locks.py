@@ -4,9 +4,9 @@ The driver refuses to lock a page twice, but two feeds may read the same array, 
 the array. Therefore one registry per process counts the users of every locked range. Forebay also uses page-locks of
 other code, but never releases them.
 
-Forebay locks only pages that are fully inside an array, because the driver refuses every copy that crosses from locked
-into unlocked memory. If Forebay locked the last page of an array, other code could no longer copy a heap buffer that
-begins on that page.
+Forebay locks only pages without data of other code: the pages that are fully inside an array, or all pages of a mapped
+file. The driver refuses every copy that crosses from locked into unlocked memory. If Forebay locked the last page of an
+array, other code could no longer copy a heap buffer that begins on that page.
 """
 
 import bisect

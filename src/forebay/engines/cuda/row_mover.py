@@ -7,7 +7,7 @@
     narrow_rows     after one of these methods: a kernel converts 64-bit numbers that the framework holds in 32 bits
 
 All methods queue work on a stream and return at once. Call them inside `CudaEngine.fill_scope`. A kernel copies a row
-in pieces. A team of threads, which is a warp or a part of a warp, copies one piece at a time.
+in pieces. One team of threads copies each piece. A team is a warp, a part of a warp, or one thread for bulk copies.
 """
 
 import ctypes

@@ -47,8 +47,8 @@ class DecodedImages:
 class DeviceDecoder:
     """Decodes JPEG images on one stream. One thread may use it at a time.
 
-    All parts of images use the same device memory. Before the decoder overwrites a part, it waits until the stream has
-    read this part.
+    The decoder divides the images of a group into parts, which use the same device memory. Before it overwrites a part,
+    it waits until the stream has read this part.
     """
 
     def __init__(self, engine: CudaEngine, images: EncodedImages, channels: int) -> None:

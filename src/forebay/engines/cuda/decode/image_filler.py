@@ -94,7 +94,7 @@ class ImageFiller:
         """Decode the images of these rows into the slot, and gather the other leaves.
 
         Return the rows whose images neither the device nor the host could decode. Good rows of their batches have
-        replaced them, except in batches without a good row.
+        replaced them. If a batch has no good row, this batch and the later batches are not repaired.
         """
         began = time.perf_counter()
         numbers = rows.numbers()

@@ -59,7 +59,7 @@ class LeafLocation:
     method: str  # how the device reads rows from host memory: "dma" or "kernel"
     resident_rows: int  # number of rows, from row 0 on, that the plan makes resident
     host_extents: RowExtents = NO_EXTENTS  # addresses of all rows in page-locked host memory
-    extents: RowExtents = NO_EXTENTS  # addresses from which the device reads rows: resident rows if any, else host rows
+    extents: RowExtents = NO_EXTENTS  # where the device reads rows: on the device if resident, else on the host
     sample: ChangeSample | None = None  # some bytes of the array before its upload; None if no rows are resident
     # Arrays with one entry per row, only for "dma".
     row_addresses: Any = None  # host address
@@ -141,7 +141,7 @@ class RowLocations:
     def _locate_rows(self) -> None:
         """Page-lock the source, set the addresses of its rows, and upload the resident rows.
 
-        If a step fails, report the fallback instead of the error.
+        If a step fails, report the fallback, and do not raise the error.
         """
         self._engine.enter_worker_thread()
         try:

@@ -213,5 +213,5 @@ class RowPuller:
 
 
 def _uses_dma(mover: RowMover, leaf: LeafLocation) -> bool:
-    """Return whether the device copies each row of the leaf by one DMA."""
+    """Return whether the device copies the rows of the leaf by DMA."""
     return leaf.method == "dma" and not leaf.resident_rows and mover.can_batch_copies
