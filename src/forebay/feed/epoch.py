@@ -197,7 +197,7 @@ class Progress:
         self.ready: list[
             Any
         ] = []  # batches of the current group that the consumer has not received, in reverse order for pop()
-        self.is_finished = False  # True after the consumer has received the last batch
+        self.is_finished = False  # True after the request that found no batch left, and so raised StopIteration
         self.is_over = False  # True after the epoch has finished or failed, or the feed has ended it
 
     @property

@@ -43,9 +43,9 @@ class Feed(FeedReports):
         recorder: Recorder | None = None,
         reports: RegularReports | None = None,
     ) -> None:
-        """Start a feed.
+        """Plan the feed and build its parts.
 
-        If it replaces an earlier feed, `recorder` and `reports` are those of the earlier one.
+        If the feed replaces an earlier feed, `recorder` and `reports` are those of the earlier feed.
         """
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
         self._options, self._recorder = options, recorder or Recorder()
@@ -53,7 +53,7 @@ class Feed(FeedReports):
         self._reports, self._has_checked_rank = reports or RegularReports(), False
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None means `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule, self._recorder)
-        # The iterator of next(feed). An `Epoch` refers to its feed, so only this one is in a reference cycle.
+        # The iterator of next(feed). An `Epoch` refers to its feed, so only this iterator is in a reference cycle.
         self._current_epoch: Epoch | None = None
         self._lock = threading.Lock()
 
@@ -88,7 +88,7 @@ class Feed(FeedReports):
 
     @property
     def batch_rows(self) -> int | None:
-        """Rows of a full batch; None for ready-made batches, and for batches of similar length."""
+        """Rows of a full batch; None for ready-made batches, and with `batch(tokens=)`."""
         return self._pipeline.batching.rows if self._pipeline.batching and not self._pipeline.batching.tokens else None
 
     @property
@@ -215,7 +215,7 @@ class Feed(FeedReports):
         refuse_keras(f"a feed to {self._plan.input.framework}", sys._getframe(1))
         return format(str(self), format_spec)
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which would then report no missing attribute
+    if not TYPE_CHECKING:  # with this method, type checkers would report no missing attribute
 
         def __getattr__(self, name: str) -> Any:
             return reject_attribute(self, name, "a feed")

@@ -28,7 +28,7 @@ class SlotFiller(Protocol):
     """Fills slots with groups.
 
     The runner (`forebay.feed.runner`) gets tasks from `tasks()`, one for each group. A thread passes each task to
-    `read()`, and the result of `read()` to `finish()`. Both calls are the two parts of filling a slot (a fill).
+    `read()`, and the result of `read()` to `finish()`. Together, the two calls fill one slot (a fill).
     `worker` is the number of that thread.
     """
 

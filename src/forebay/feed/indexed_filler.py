@@ -30,7 +30,7 @@ PREFETCH_INDEX_ROWS = 1 << 16
 
 
 class DeviceFiller(Protocol):
-    """Fills slots by letting the device pull the rows. `RowPuller` documents the methods."""
+    """Fills slots with rows that the device pulls or decodes. `RowPuller` documents the methods."""
 
     def begin_pass(self) -> None: ...
     def only_enqueues(self, memory: Any) -> bool: ...
@@ -116,7 +116,7 @@ class IndexedFiller:
     def finish(self, slot: Slot, task: FillTask, worker: int) -> Group:
         """Fill the slot with the rows of the group, and return the group.
 
-        If a batch fails after the first one, return a group of the batches before the failed batch.
+        If a batch other than the first one fails, return a group of the batches before the failed batch.
         """
         group = task.group
         rows = GroupRows(self._row_index, group)
@@ -134,7 +134,7 @@ class IndexedFiller:
             slot.partial_failure = partial.error
             return self._shorten_group(group, rows.numbers(), partial)
         except Exception as error:
-            with suppress(Exception):  # if the row numbers cannot be computed, this is the error to raise
+            with suppress(Exception):  # raise `error` even if the row numbers for the note cannot be computed
                 error.add_note(f"while filling {self._describe_rows(rows.numbers(), group.cursor)}")
             raise
         return replace(group, rows=row_count(rows.numbers())) if isinstance(self._row_index, BatchIndex) else group
@@ -159,7 +159,7 @@ class IndexedFiller:
 
     def _groups(self, cursor: Cursor) -> Iterator[Group]:
         # Start with a group of one batch, so that the first batch is ready sooner. With resident rows, the device fills
-        # a full-size group as soon.
+        # a full-size group just as fast.
         all_resident = self._device_filler is not None and self._device_filler.all_resident
         first_batches = None if all_resident else 1
         groups = self._schedule.groups(cursor, self._plan.group_batches, first_batches=first_batches)

@@ -40,7 +40,8 @@ class RayTransformStage(TransformStage):
         assert cluster is not None
         self._source: Any = pipeline.source
         self._uses_object_store = cluster.row_delivery == "stored"
-        self._stored_references: list[Any] = []  # one reference to the list of arrays in Ray's object store; else empty
+        # At most one reference, to the list of arrays in Ray's object store. Empty if nothing is stored there.
+        self._stored_references: list[Any] = []
         self._recorder, self._task_nbytes = recorder, plan.task_nbytes
         self._row_nbytes = sum(spec.nbytes for spec in plan.input.specs) if plan.input.fixed_size else 0
         self._node_id = ray.get_runtime_context().get_node_id()

@@ -31,7 +31,7 @@ CACHED_CHUNKS = 3  # chunks: the current one, the next one, and the previous one
 class DeviceComputedRows:
     """Row numbers that a device computes.
 
-    They are those at the positions `first`, `first + step`, `first + 2 * step`, ... of the order.
+    The row numbers are those at the positions `first`, `first + step`, `first + 2 * step`, ... of the order.
     """
 
     steps: DeviceSteps  # with which the device computes the row number at a position
@@ -52,7 +52,7 @@ class RowIndex:
         """Prepare the index of a pipeline's order.
 
         A chunk has about `chunk_rows` rows, and a group has at most `group_rows`. `on_device` is False if no device
-        computes row numbers, because there is none or the tables of the order do not fit on it.
+        computes row numbers: without a device, or if the tables of the order do not fit on it.
         """
         assert pipeline.order is not None
         self._order: Order = pipeline.order
@@ -86,7 +86,7 @@ class RowIndex:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def ids_of(self, group: Group, numbers: Rows) -> Rows:
-        """Return the row id of each row, which no other row of the pass has.
+        """Return the row id of each row. No two rows of a pass have the same id.
 
         Row ids are the row numbers (`numbers`). If a row may occur several times, they are the positions in the order
         of all shards.
@@ -210,7 +210,7 @@ class BatchIndex:
         return self._order.inner.rows(epoch, self._order.positions(epoch, self._position(group))).astype(np.intp)
 
     def ids_of(self, group: Group, numbers: Rows) -> Rows:
-        """Return the row id of each row, which no other row of the pass has."""
+        """Return the row id of each row. No two rows of a pass have the same id."""
         if not self._order.repeats_rows:
             return numbers
         return self._order.positions(self._schedule.order_epoch(group.cursor), self._position(group)).astype(np.intp)

@@ -69,7 +69,7 @@ class Slot:
         ]
 
     def row_views(self) -> list[list[Array]]:
-        """Return a view of each row of each leaf, to write rows one by one."""
+        """Return a view of each row of each leaf, to write rows one by one. The slot must have one batch."""
         if self._row_views is None:
             self._row_views = [row_views(array) for array in self.gather_arrays(self.layout.batch_rows)]
         return self._row_views

@@ -182,7 +182,7 @@ class _SequentialFiller(ABC):
         return group
 
     def _row_ids(self, group: Group) -> Rows:
-        """Return the row id of each row, which no other row of the pass has."""
+        """Return the row id of each row. No two rows of a pass have the same id."""
         return self._schedule.positions(group)
 
     def prepare_after(self, group: Group) -> None:
@@ -307,7 +307,7 @@ class BatchFiller(_SequentialFiller):
         return _ReadGroup(group, None)
 
     def _row_ids(self, group: Group) -> Rows:
-        """Return row ids, each from the number of the batch and an index in it.
+        """Return the row ids, computed from the number of the batch and the index of each row.
 
         The position of a row is unknown after a resume, because the sizes of earlier batches are unknown.
         """

@@ -15,7 +15,7 @@ YIELD_SECONDS = 50e-6  # length of a sleep in which another thread can take the 
 
 # A step is the work of the consumer on one group. Its time is the mean per batch.
 TRIAL_STEPS = 5  # a trial has this many steps without reading, and then as many with reading
-MIN_STEP_SECONDS = 100e-6  # after a shorter step, the consumer waits again so soon that reading during it gains nothing
+MIN_STEP_SECONDS = 100e-6  # shortest median step that allows overlap; shorter steps leave no useful time to read
 MAX_SLOWDOWN = 1.1  # largest accepted ratio of the step time with reading to the step time without
 FIRST_PAUSE_STEPS = 32  # steps until the next trial if the result has changed; otherwise twice the previous number
 MAX_PAUSE_STEPS = 1024  # limit of this doubling, so that a trial notices changed steps within this many steps

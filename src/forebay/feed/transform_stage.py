@@ -113,8 +113,8 @@ class TransformStage:
     def transform_into(self, slot: Slot, leaves: list[Any], origin: GroupOrigin, worker: int) -> None:
         """Transform a group, and write the results to the slot.
 
-        If a map runs in threads, a group has only one batch, because the planner plans it so. `worker` is the number of
-        the calling thread, which has a worker process of its own if the plan has processes.
+        Without worker processes, the planner gives only one batch to each group with a map or an augmentation. `worker`
+        is the number of the calling thread, which has a worker process of its own if the plan has processes.
         """
         if self._pool is not None:
             try:

@@ -74,7 +74,7 @@ def refuse_error_limit(source: AbstractSource, call: str) -> None:
     """Raise PipelineError if the source skips unreadable rows.
 
     `call` is the name of a method that makes each row of several rows of the source, such as "window". If one of these
-    is unreadable, no other row can take its place.
+    rows is unreadable, no other row can take its place.
     """
     if source.error_limit is not None:
         raise PipelineError(

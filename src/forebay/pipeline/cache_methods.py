@@ -30,7 +30,8 @@ from forebay.transforms.outputs import describe_transforms, write_leaves
 
 __all__ = ["CacheMethods"]
 
-# Texts that `cache()` refuses as wrong budgets, such as "0", "-1GB" and "8 XB". Folders may have these names too.
+# Texts that `cache()` refuses as wrong budgets, such as "0", "-1GB" and "8 XB". A folder with such a name needs a
+# slash: "./0".
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.]* ?[A-Za-z]{0,3}")
 MAX_SORTED_ROWS = 1 << 24  # rows of the longest order whose row numbers `cache()` sorts; it sorts these in about 1 s
 
@@ -51,8 +52,8 @@ class CacheMethods(PipelineDescription):
 
         The kept rows are the results of all decoders and maps before `cache()`. If the budget does not hold all rows,
         Forebay keeps the first rows of the source, and computes the other rows in every epoch. Several processes may
-        use one folder at the same time. Call maps that draw random numbers (`rng`) after `cache()`, which would
-        otherwise repeat the numbers of the first epoch.
+        use one folder at the same time. `cache()` refuses maps that draw random numbers (`rng`), because it would
+        repeat the numbers of the first epoch. Call these maps after `cache()`.
 
         On disk, the names of the cache's files begin with a key. The key is a hash of the functions, with their
         closures and defaults, and of the names, sizes and modification times of the source files. If one of these

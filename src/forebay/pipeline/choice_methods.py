@@ -150,9 +150,9 @@ class ChoiceMethods(PipelineDescription):
     def split(self, *fractions: float, seed: int | None = 0, by: Any = None) -> tuple[Self, ...]:
         """Divide the rows into disjoint parts, and return one pipeline for each fraction.
 
-        Each row is in exactly one part. The parts depend only on the number of rows, the fractions and the seed. The
-        rows of a part come in a random order that is the same in every epoch; shuffle a part to change it in every
-        epoch.
+        Each row is in exactly one part. Without `by`, the parts depend only on the number of rows, the fractions and
+        the seed. The rows of a part come in a random order that is the same in every epoch; shuffle a part to change it
+        in every epoch.
 
         Args:
             *fractions: The share of each part; the sum of all shares is 1. Or the number of rows of each part; the sum

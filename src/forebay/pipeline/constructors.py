@@ -46,8 +46,8 @@ def from_arrays(tree: Tree) -> Pipeline:
     Args:
         tree: An array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length. A series of
             pandas or polars counts as an array. If `tree` is a DataFrame, Forebay passes it to `from_frame`. The rows
-            of a CSR matrix of SciPy become dense rows. A GPU makes these rows dense itself if fewer bytes then cross to
-            it. For rows of different length, pass a `fb.Ragged`: all values in one array, and the offsets of the rows.
+            of a CSR matrix of SciPy become dense rows. A GPU makes these rows dense itself if this reduces the upload.
+            For rows of different length, pass a `fb.Ragged`: all values in one array, and the offsets of the rows.
 
     Examples:
         >>> import numpy as np

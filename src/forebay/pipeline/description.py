@@ -36,7 +36,7 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class IndexFolder:
-    """The folder of `index()`, which stores what a pass over all rows found."""
+    """The folder of `index()`, which stores the results of passes over all rows."""
 
     path: Path
     version: str | None  # the user's text that stands for the rows and the functions; None: Forebay hashes them
@@ -122,7 +122,7 @@ class PipelineDescription:
         """The specs of the rows that the first transform receives.
 
         They are `specs`, but the first length of ragged fields is variable. With `batch(tokens=)`, it is variable for
-        all fields whose specs are those of the first row.
+        all fields except scalars if the source takes its specs from its first row.
         """
         stacking = self.row_stacking
         if self.batching is not None and self.batching.tokens is not None and self.source.infers_specs:

@@ -82,8 +82,8 @@ def choose_image_decoder(
     """Return a pipeline whose images the device decodes, if possible.
 
     The device can decode them if the user left the choice of the decoder to Forebay, if the device has a decoder, and
-    if no transform needs the pixels on the host (`transforms` are those of the host). Otherwise return the same
-    pipeline, with a decision that gives the reason if the target is a device.
+    if neither a transform nor padding needs the pixels on the host (`transforms` are those of the host). Otherwise
+    return the same pipeline, with a decision that gives the reason if the target is a device.
     """
     source = pipeline.source
     if target.device_handoff is None or not isinstance(source, AbstractSource):
@@ -105,7 +105,8 @@ def choose_image_decoder(
 def decodes_on_device(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
     """Return whether the device decodes the images of the source.
 
-    `transforms` run on the host. Raise PipelineError if the device decodes, but one of them needs the decoded images.
+    `transforms` run on the host. Raise PipelineError if the device decodes, but one of them or the padding of `batch()`
+    needs the decoded images on the host.
     """
     if not isinstance(pipeline.source, AbstractSource) or pipeline.source.encoded_images is None:
         return False
@@ -176,7 +177,8 @@ def _order_nbytes(pipeline: Pipeline) -> int | None:
 def _pass_batches(pipeline: Pipeline) -> int | None:
     """Return the number of batches of this shard in one pass; None for a stream.
 
-    If the pass is endless, return the number of batches of all shards that have each row of the source once.
+    The result is at most the number of batches with which all shards together receive each row of the source once. So
+    an endless pass has a number too.
     """
     if not isinstance(pipeline.source, AbstractSource):
         return None

@@ -33,7 +33,8 @@ __all__ = [
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-MIN_SIMILARITY = 0.75  # of two names, as difflib computes it; below it, an error does not suggest the other name
+# The error for a missing attribute suggests only names with at least this similarity, as difflib computes it.
+MIN_SIMILARITY = 0.75
 _KERAS_SPLITTING = "keras.src.trainers.data_adapters.array_slicing"  # module of Keras that splits the rows of `fit`
 
 
@@ -41,7 +42,8 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
     """Decorate a public function, so that it recognises arguments of other libraries.
 
     An argument in `SYNONYMS` works like Forebay's own. An argument in one of the other tables raises a PipelineError
-    that says what to write. An argument in no table raises a TypeError that names the most similar argument.
+    that says what to write. If the function has no `**options`, an argument in no table raises a TypeError that
+    names the most similar argument.
     """
     name, code = function.__name__, inspect.unwrap(function).__code__
     receivers = int(code.co_varnames[:1] == ("self",))
@@ -127,7 +129,8 @@ def refuse_index(kind: str, index: Any) -> NoReturn:
 def refuse_keras(kind: str, caller: Any) -> None:
     """Raise an error if Keras formats a pipeline or a feed as text.
 
-    If `fit` cannot read an object, Keras formats it for an error message. `caller` is the frame that formats.
+    If `fit` cannot read an object, Keras formats it for an error message. `caller` is the frame that formats
+    the object.
     """
     if caller.f_globals.get("__name__", "").startswith("keras.src.trainers.data_adapters"):
         raise PipelineError(f"Keras cannot read {kind}. Pass pipeline.feed('keras') to fit(), evaluate() or predict().")

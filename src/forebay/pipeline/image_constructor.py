@@ -130,7 +130,7 @@ def _image_options(size: Any, channels: Any, resize: Any, short_side: Any, inter
 def _crop_size(crop: RandomResizedCrop, size: Any) -> tuple[int, int]:
     """Return the size of the crops, which is that of all decoded images.
 
-    Raise SpecError if `size` or the fields of the crop contradict this.
+    Raise SpecError if `size` is another size, or if the crop names a field other than the image.
     """
     if size is not None and size != crop.size:
         raise SpecError(f"from_images(size={size!r}) and resize={crop} have different sizes. Leave out size=.")

@@ -1,8 +1,8 @@
 """Finds impure reads: what makes the result of a function differ between calls.
 
 Impure reads are those of global random numbers, the clock, the environment of the process, and files. The search looks
-for names such as `np.random.rand` in the bytecode of a function. It does not look into objects,
-or into functions of installed packages that the function calls.
+for names such as `np.random.rand` in the bytecode of a function. It does not look into objects, or into functions of
+installed packages that the function calls.
 """
 
 import dis
@@ -58,7 +58,7 @@ _SEEDED = (
     *("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "tensorflow.random.Generator"),
     *("numpy.random.SeedSequence", *_BIT_GENERATORS),
 )
-_PURE = (  # classes and stateless functions that draw nothing by themselves
+_PURE = (  # classes that draw nothing when they are called, and functions whose results depend only on their arguments
     *("numpy.random.Generator", "numpy.random.BitGenerator", "numpy.random.SeedSequence", *_BIT_GENERATORS),
     *("tensorflow.random.stateless_", "tensorflow.random.experimental.stateless_", "tensorflow.random.fold_in"),
 )

@@ -1,4 +1,4 @@
-"""The folder of `index()`: it stores what passes over all rows found.
+"""The folder of `index()`, which stores the results of passes over all rows.
 
 A pass finds the lengths of rows, their labels, or the mask of a filter.
 """

@@ -250,7 +250,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             name for name in object.__dir__(self) if name in _USER_ATTRIBUTES or callable(getattr(kind, name, None))
         ]
 
-    if not TYPE_CHECKING:  # hidden from type checkers, which would then report no missing attribute
+    if not TYPE_CHECKING:  # with this method, type checkers would report no missing attribute
 
         def __getattr__(self, name: str) -> Any:
             return reject_attribute(self, name, "a pipeline")

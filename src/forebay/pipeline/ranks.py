@@ -36,8 +36,8 @@ class Rank:
 def detect_rank() -> Rank:
     """Return the rank that launchers report, or rank 0 of 1 without a report.
 
-    One launcher may start another, such as Slurm torchrun; the innermost one decides. Raise PipelineError if a report
-    is invalid, or if two launchers on the innermost level report different ranks.
+    One launcher may start another: Slurm may start torchrun. The innermost launcher decides. Raise PipelineError if a
+    report is invalid, or if two launchers on the innermost level report different ranks.
     """
     ranks = [_to_rank(reported) for reported in lockstep_ranks()]
     if len({(rank.index, rank.count) for rank in ranks}) > 1:

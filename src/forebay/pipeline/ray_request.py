@@ -10,7 +10,8 @@ from forebay.transforms.workers.ray_cluster import ClusterShare, share_workers
 
 __all__ = ["plan_ray_workers"]
 
-MAX_STORED_NBYTES = 256 << 20  # bytes of arrays in Ray's object store; every node with workers of the feed has a copy
+# Bytes of the largest arrays that Forebay puts into Ray's object store. Every node with workers of the feed has a copy.
+MAX_STORED_NBYTES = 256 << 20
 
 
 def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixed_size: bool) -> ClusterShare | None:

@@ -115,7 +115,8 @@ def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
 def split_by_group(labels: Array, counts: Sequence[int], seed: int | None) -> list[Array]:
     """Return one mask of all rows for each part of a split by groups.
 
-    All rows with the same label are one group, and belong to the same part. `counts` has the wanted rows of each part.
+    All rows with the same label are one group, and belong to the same part. `counts` has the wanted number of
+    rows of each part.
 
     The function puts the groups in a random order or, without a seed, in the order of their first rows. Then it cuts
     the sequence of all their rows at the wanted counts. A group belongs to the part that has its middle row.

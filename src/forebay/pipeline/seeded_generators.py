@@ -173,7 +173,7 @@ def _find_generators(steps: Sequence[CodeStep], find_name: NameFinder) -> Iterat
 
 
 def _is_seeded_variable(code: CodeType, steps: Sequence[CodeStep], name: str, find_name: NameFinder) -> bool:
-    """Return whether a local variable only ever holds generators that the code seeds at once.
+    """Return whether a local variable only ever holds generators that the code seeds immediately.
 
     Return False also if the code passes the variable elsewhere than to `generator=`, because the receiver could seed
     the generator at random.

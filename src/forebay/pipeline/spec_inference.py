@@ -23,7 +23,7 @@ from forebay.transforms.padding import RaggedFields, RowList, Unpadded, pad_rows
 __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
 
 MAX_SHOWN_ROWS = 8  # row numbers of the first batch that an error message lists
-MAX_SAMPLE_TRIES = 100  # batches that Forebay tries to read before it gives up; a readable row in one is enough
+MAX_SAMPLE_TRIES = 100  # most batches that Forebay reads to find a batch with at least one readable row
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,9 @@ class UnstableValueError(Exception):
 
 
 def stable_digest(value: Any, name: str) -> str:
-    """Return the SHA-256 of a value in hexadecimal digits. An UnstableValueError calls it `name`.
+    """Return the SHA-256 of a value in hexadecimal digits.
+
+    The message of an UnstableValueError calls the value `name`.
 
     >>> stable_digest((1, "a", lambda x: x + 1), "value") == stable_digest((1, "a", lambda x: x + 1), "value")
     True

@@ -24,7 +24,8 @@ __all__ = ["filter_mask", "read_labels", "refuse_transforms"]
 
 P = TypeVar("P", bound=PipelineDescription)
 
-# Bytes of a chunk: the rows that Forebay reads at a time. They count all leaves, because a source may have to read all.
+# Bytes of a chunk: the rows that Forebay reads at a time. All leaves except ragged ones count, because a source may
+# have to read all leaves.
 CHUNK_NBYTES = 8 << 20
 
 

@@ -96,7 +96,7 @@ def _cuda_target(hand_off: HandOff, index: int | None) -> Target:
 def _placed_target(hand_off: PlacedHandOff) -> Target:
     """Return the target for the several devices that the user's object describes.
 
-    The object is one of the framework, such as a `NamedSharding` of JAX.
+    The object belongs to the framework, such as a `NamedSharding` of JAX.
     """
     index = hand_off.gpu_index
     target = Target(registry.load_engine("cpu")(), hand_off) if index is None else _cuda_target(hand_off, index)

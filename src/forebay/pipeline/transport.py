@@ -32,14 +32,18 @@ MAX_GROUP_BATCHES = 320  # the same limit as on the host, because the feed hands
 
 PULL_GROUP_NBYTES = 128 << 20  # bytes of a group, whose rows a kernel sorts by address; larger groups are hardly faster
 PULL_SLOTS = 6  # slots being filled or ready; if the host pauses, the consumer can use all of them before it waits
-MIN_SLOTS = 3  # slots of one batch that must fit in device memory; otherwise `choose_transport` raises BudgetError
-MIN_GROUPS = 8  # groups per pass; with fewer, transfers do not overlap with the work of the consumer
+# Slots of one batch that must fit in device memory beside those of the consumer. Otherwise `choose_transport` raises
+# BudgetError.
+MIN_SLOTS = 3
+# A pass with enough batches has at least this many groups. With fewer, transfers do not overlap with the work of the
+# consumer.
+MIN_GROUPS = 8
 
 # Bytes of a group of resident rows. The device gathers them in 0.5 ms, which is longer than Python needs to queue the
 # work.
 RESIDENT_GROUP_NBYTES = 1 << 30
 RESIDENT_SLOTS = 2  # slots being filled or ready; two are enough, because the device gathers resident rows so fast
-MIN_RESIDENT_GROUPS = 4  # groups per pass, like MIN_GROUPS; fewer are enough, because the device gathers so fast
+MIN_RESIDENT_GROUPS = 4  # like MIN_GROUPS, for resident rows; fewer are enough, because the device gathers so fast
 
 MAX_RESIDENT_SHARE = 0.5  # of the available device memory, if the user sets no budget; the other half is for the model
 MIN_RESIDENT_SHARE = 0.25  # of the rows; if fewer rows fit, no row is resident and the model gets the memory
