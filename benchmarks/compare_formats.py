@@ -134,7 +134,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 class RangeHandler(SimpleHTTPRequestHandler):
-    """Answers one byte range per request. Only `send_head` of the standard library is replaced."""
+    """Answers one byte range per request, and logs nothing."""
 
     protocol_version = "HTTP/1.1"
 

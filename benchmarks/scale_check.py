@@ -64,7 +64,7 @@ def main() -> None:
 def make_cases(cores: int, *, ray: bool) -> Iterator[FeedCase]:
     """Yield cases for this number of cores.
 
-    Each kind has cases with a slow feed and cases with a slow loop.
+    Most kinds have cases with a slow feed and cases with a slow loop.
     """
     yield FeedCase("process map", "process", calibrates=True)
     yield FeedCase("process map, batch 160", "process", batch_rows=160)

@@ -35,7 +35,7 @@ def wait_for_device() -> None:
 
 
 class RepeatedBatch(torch.utils.data.DataLoader[Any]):
-    """A loader that repeats one batch on the GPU."""
+    """A loader that repeats one batch on the device."""
 
     def __init__(self, steps: int, device: str) -> None:
         super().__init__(list(range(steps)), batch_size=1)

@@ -84,7 +84,7 @@ def _ratio(record: dict[str, Any]) -> list[str]:
 
 
 def times_as_fast(record: dict[str, Any]) -> float | None:
-    """Return how many times as fast Forebay was. The number is below 1 if plain TensorFlow was faster."""
+    """Return the time of plain TensorFlow, divided by that of Forebay; None if one of them failed."""
     plain, forebay = record["plain"], record["forebay"]
     if plain["error"] is not None or forebay["error"] is not None:
         return None

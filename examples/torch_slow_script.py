@@ -1,6 +1,6 @@
 """PyTorch: a slow training script for the doctor. Run it with `forebay doctor examples/torch_slow_script.py`.
 
-A loader decodes rows in the training process, and the loop reads the loss in every step.
+A loader loads slow rows in the training process, and the loop reads the loss in every step.
 """
 
 import sys

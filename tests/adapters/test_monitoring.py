@@ -20,7 +20,7 @@ NAMES = {"rows", "errors", "rows_per_second", "wait_share"} | {
 
 
 class Run:
-    """A run of Weights & Biases."""
+    """Replaces a run of Weights & Biases, and records what it logs."""
 
     def __init__(self):
         self.logged = []
@@ -30,6 +30,8 @@ class Run:
 
 
 class PlainLogger:
+    """A logger whose method `log` has no argument `commit`."""
+
     def __init__(self):
         self.logged = []
 
@@ -73,7 +75,10 @@ def test_a_summary_writer_gets_scalars_by_batch(tmp_path):
 
 
 def records_of(path):
-    """Return the records of an event file. 12 bytes (length and checksum) precede each record, and 4 follow it."""
+    """Return the records of an event file.
+
+    12 bytes (length and checksum) precede each record, and 4 follow it.
+    """
     content, records = path.read_bytes(), []
     while content:
         stop = 12 + int.from_bytes(content[:8], "little")

@@ -1,4 +1,4 @@
-"""Commands refuse damaged or hostile files with their name and without a traceback."""
+"""Commands refuse damaged or hostile files without a traceback."""
 
 import json
 

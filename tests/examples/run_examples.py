@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 import keras  # noqa: F401  # for the forks
-import tensorflow as tf  # noqa: F401  # run no operation here: a fork would miss its threads
+import tensorflow as tf  # noqa: F401  # run no operation here: a fork has no copy of the threads that it starts
 
 import forebay  # noqa: F401
 

@@ -15,7 +15,7 @@ INDEX = (ROOT / "examples" / "README.md").read_text()
 MAX_LINES = 60
 FRAMEWORKS = ("PyTorch: ", "JAX: ", "CuPy: ", "TensorFlow: ", "Keras: ")  # an example names its framework first
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
-ADVICE = ("Look at", "ompare")  # an example says what to look at
+ADVICE = ("Look at", "ompare")  # an example prints "Look at", "Compare" or "compare"
 
 
 def run(*command, folder):

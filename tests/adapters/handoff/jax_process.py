@@ -12,8 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import forebay as fb
 
 
-def wrong_placements():
-    """Return the meshes and specs with which a feed gives other arrays than `jax.device_put`."""
+def wrong_shardings():
+    """Return the shardings with which a feed gives other arrays than `jax.device_put`."""
     rows = np.arange(32 * 8 * 4, dtype=np.float32).reshape(32, 8, 4)
     axes = ("a", "b", "c", None, ("a", "b"), ("b", "a"), ("c", "a"), ("a", "b", "c"))
     wrong = []
@@ -59,7 +59,7 @@ def main(job):
                 pipeline.feed("jax", device=NamedSharding(mesh, spec))
             except fb.ForebayError as error:
                 errors.append(str(error))
-    record |= {"errors": errors, "wrong": wrong_placements() if job.get("check_placements") else None}
+    record |= {"errors": errors, "wrong": wrong_shardings() if job.get("check_placements") else None}
     Path(job["out"]).write_text(json.dumps(record))
     if job["count"] > 1:
         jax.distributed.shutdown()

@@ -236,7 +236,7 @@ def test_another_framework_does_not_accept_a_sharding():
 
 
 class FakeDevice:
-    """A device of another process."""
+    """Replaces a device of JAX. It knows only the index of its process."""
 
     def __init__(self, process_index):
         self.process_index = process_index

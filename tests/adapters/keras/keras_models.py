@@ -87,7 +87,10 @@ def states_of(feed, model, epochs):
 
 
 def staged_feed(arrays, *, on_device=True, function=None, **fields):
-    """Feed rows that must be staged. `on_device` feeds a fake device, and `function` is mapped there."""
+    """Feed rows that must be staged to a fake device, or without `on_device` to the CPU.
+
+    `function` maps the batches on the fake device, or in worker threads.
+    """
     x, y = arrays
     pipeline = fb.from_arrays((np.asfortranarray(x), y)).batch(BATCH)
     if function is not None:

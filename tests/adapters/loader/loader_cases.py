@@ -212,7 +212,7 @@ def test_an_iterator_continues_if_another_launcher_reports_the_same_rank(monkeyp
     assert len(list(batches)) == len(loader) - 1
 
 
-def test_wrong_arguments_are_refused_when_the_loader_is_made():
+def test_wrong_arguments_are_refused_at_once():
     with pytest.raises(PipelineError, match="takes no 'x'"):
         make_pipeline().feed("loader", x="image")
     with pytest.raises(PipelineError, match="no batch size"):

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def train(folder, *, stop=None, resume=False, save=True, epochs=EPOCHS):
-    """Train as the documentation of Accelerate does. Save after each step, and resume from the last saved step."""
+    """Train as the documentation of Accelerate does.
+
+    With `save`, save after each step. With `resume`, continue after the last saved step.
+    """
     accelerator = Accelerator(cpu=True)
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

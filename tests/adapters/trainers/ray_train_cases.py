@@ -34,7 +34,10 @@ def cluster():
 
 
 def train_on_worker(config):
-    """Train as the documentation of Ray Train does. The state of the loader is one more entry of a checkpoint."""
+    """Train as the documentation of Ray Train does.
+
+    A checkpoint also has the state of the loader. The first run of a worker fails after `RESUMED_STEP` steps.
+    """
     rank, folder, checkpoint = (
         ray.train.get_context().get_world_rank(),
         Path(config["folder"]),

@@ -38,4 +38,4 @@ def test_rows_that_need_no_pass_have_a_target():
     assert {target.of for target in CASE.targets} == {label for label in ENTRIES if label.split()[1] in AT_ONCE}
 
 
-AT_ONCE = {"select,", "split", "skip", "interleave", "window"}  # second words of labels: rows that need no pass
+AT_ONCE = {"select,", "split", "skip", "interleave", "window"}  # second words of the labels of these rows

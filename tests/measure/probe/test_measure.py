@@ -91,7 +91,7 @@ def test_the_filesystem_is_that_of_the_nearest_mount():
     assert disk.filesystem_of(Path("/proc/self")) == "proc"
 
 
-def test_a_disk_without_write_access_is_reported(monkeypatch):
+def test_a_full_disk_is_reported(monkeypatch):
     monkeypatch.setattr(measure, "measure_disk", lambda *_: exec("raise OSError(28, 'No space left on device')"))
     assert measure._measure_disk(timing.Buffers(BUFFER, BUFFER)) == (
         None,

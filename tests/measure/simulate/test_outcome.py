@@ -1,4 +1,4 @@
-"""The outcome of a scenario: bottleneck, gain of its doubling, lost GPU hours."""
+"""The outcome of a scenario: bottleneck, gain of doubling it, lost GPU hours."""
 
 from dataclasses import replace
 

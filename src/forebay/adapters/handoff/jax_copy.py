@@ -13,7 +13,7 @@ from forebay.errors import DeviceError
 
 __all__ = ["JaxCopyHandOff", "make_copy_hand_off"]
 
-_PLATFORMS = {"mps": "METAL", "hip": "rocm"}  # names that users know from PyTorch
+_PLATFORMS = {"mps": "METAL", "hip": "rocm"}  # name of a device in PyTorch -> name of its platform in JAX
 
 
 def make_copy_hand_off(device: str) -> "JaxCopyHandOff | None":

@@ -91,7 +91,7 @@ class ShardedBatches:
         )
 
     def _locate(self, shape: tuple[int, ...]) -> GlobalShape:
-        """Return the `GlobalShape` of an array of which this process has `shape`."""
+        """Return the `GlobalShape` of an array. `shape` is the shape of this process's rows."""
         rows, own_parts = shape[0], len(self._own_parts)
         if rows % own_parts:
             raise PipelineError(

@@ -87,7 +87,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
                 f"Or delete {self.backup_dir} to train from the beginning."
             ) from error
         self._steps_before_resume = backup.finished_steps if is_inside_epoch else 0
-        # Replace the epoch that Keras has restored. Keras writes it after the weights, so it may be too old for them.
+        # Replace the epoch that Keras has restored. Keras writes the epoch after the weights, so it may be older.
         self.model._initial_epoch = backup.epoch if is_inside_epoch else backup.epoch + 1
 
     def _refuse_another_feed(self) -> None:

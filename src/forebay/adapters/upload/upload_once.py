@@ -27,7 +27,8 @@ from forebay.pipeline.target import Target, resolve_target
 __all__ = ["forget", "upload_once"]
 
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "cupy", "numpy")
-MIN_PROGRESS_NBYTES = 1 << 30  # bytes; smaller arrays get no progress line, because each line needs a thread
+# 1 GiB. The checksum of a smaller array gets no progress line, because each progress line needs a thread.
+MIN_PROGRESS_NBYTES = 1 << 30
 
 
 class _CachedCopies:

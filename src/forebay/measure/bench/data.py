@@ -41,7 +41,7 @@ POOL_ROWS = 1024  # number of different rows that the generator repeats
 JPEG_POOL = 256  # number of different JPEG files; the others are links to them
 JPEG_SIZE = (500, 375)  # width and height in pixels, the usual size of photos in ImageNet
 JPEG_QUALITY = 86  # makes files of 55 KB
-CLASSES = 10  # of the images, each with a folder of its own
+CLASSES = 10  # of the images; every class has its own folder
 SHARDS = 8  # number of .tar files among which the images are divided
 CSR_VALUES = 20  # values of a sparse row that are not 0
 # Tokens; the median length in the file of a `TextSource`. The lengths are lognormal with a sigma of 1, similar to the

@@ -38,7 +38,7 @@ def thread_counts(cores: int) -> list[int]:
 def _measure_copy(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> float:
     """Return the bytes per second that all threads copy together.
 
-    Each thread copies the same part of every window, which is a part of the source.
+    A window is a part of the source. Every thread copies its own part of each window.
     """
     edges = np.linspace(0, WINDOW_NBYTES, threads + 1).astype(int).tolist()
 

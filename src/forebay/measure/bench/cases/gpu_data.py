@@ -117,8 +117,7 @@ def _token_window_case(framework: str, batch: int = 64) -> Case:
     return Case(
         name=kind if framework == "torch" else f"{kind}-{framework}",
         title=f"1M windows of 1024 uint16 tokens of a file to {framework}, batch {batch}, shuffled, streamed",
-        meaning="The rows are windows of a file of tokens, each with the next token. The baseline has rows of 2048 "
-        "bytes.",
+        meaning="A row has a window of a file of tokens, and the token after it. The baseline has rows of 2048 bytes.",
         work=Workload(1_048_576, (2048,), batch, dtype="uint8", options=STREAMED),
         meter="device_throughput",
         columns=(SPEED, CORES),

@@ -115,7 +115,7 @@ def _measure_speed(rig: Rig, row_nbytes: int, shape: tuple[int, ...], move: Call
     random, rows = np.random.default_rng(0), len(rig.buffers.source) // row_nbytes
 
     def sample() -> float:
-        indices = random.integers(rows, size=shape)  # a cache may contain the rows of earlier samples
+        indices = random.integers(rows, size=shape)  # new in each sample, because a cache may hold earlier rows
         start = time.perf_counter()
         move(indices)
         rig.wait()
