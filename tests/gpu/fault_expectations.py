@@ -7,7 +7,10 @@ __all__ = ["expect_fault", "expect_healthy", "format_findings"]
 
 
 def expect_fault(framework, rule, diagnosis):
-    """Expect the fault as first finding, with its line, or as a warning."""
+    """Expect a finding of this rule with the faulty line, or a warning of this rule.
+
+    The finding must be the first one, unless `OTHER_FIRST_RULES` allows another rule there.
+    """
     found = [finding for finding in diagnosis.findings if finding.rule == rule]
     _expect(found, diagnosis)
     if rule not in WARNINGS:
@@ -44,7 +47,7 @@ def format_findings(diagnosis):
 
 
 def _expect(is_expected, diagnosis):
-    """Fail with all findings, because a GPU run is expensive to repeat. Show no traceback."""
+    """Fail unless `is_expected`, and show all findings: a GPU run is expensive to repeat."""
     if not is_expected:
         pytest.fail(format_findings(diagnosis), pytrace=False)
 

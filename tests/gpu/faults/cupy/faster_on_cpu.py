@@ -1,4 +1,7 @@
-"""Newton's method computes 100 square roots, too few for a GPU."""
+"""Newton's method computes 100 square roots, too few for a GPU.
+
+The doctor must report `faster_on_cpu` here.
+"""
 
 import cupy
 

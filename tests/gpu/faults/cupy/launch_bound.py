@@ -1,4 +1,7 @@
-"""A heat simulation on a small plate launches many short kernels per step."""
+"""A heat simulation on a small plate launches many short kernels per step.
+
+The doctor must report `launch_bound` here.
+"""
 
 import cupy
 

@@ -1,4 +1,7 @@
-"""A kernel with only eight blocks scales ten million numbers."""
+"""A kernel with only eight blocks scales ten million numbers.
+
+The doctor must report `low_occupancy` here.
+"""
 
 import cupy
 

@@ -1,4 +1,7 @@
-"""The loop simulates heat in a plate, and keeps every state on the device."""
+"""The loop simulates heat in a plate, and keeps every state on the device.
+
+The doctor must report `out_of_memory` here.
+"""
 
 import cupy
 

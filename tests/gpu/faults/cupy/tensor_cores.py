@@ -1,4 +1,7 @@
-"""The loop multiplies float32 matrices, which CuPy does without the tensor cores."""
+"""The loop multiplies float32 matrices, which CuPy does without the tensor cores.
+
+The doctor must report `tensor_cores` here.
+"""
 
 import cupy
 

@@ -1,4 +1,7 @@
-"""The loop uploads each window only after the previous step, and the device waits."""
+"""The loop uploads each window only after the previous step, and the device waits.
+
+The doctor must report `copy_not_overlapped` here.
+"""
 
 import jax
 import jax.numpy as jnp

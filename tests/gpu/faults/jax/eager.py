@@ -1,4 +1,7 @@
-"""Python computes the gradient operation by operation in every step. Nothing is compiled."""
+"""Python computes the gradient operation by operation in every step. Nothing is compiled.
+
+The doctor must report `eager` here.
+"""
 
 import jax
 import jax.numpy as jnp

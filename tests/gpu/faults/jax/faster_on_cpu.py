@@ -1,4 +1,7 @@
-"""The script fits a linear model to 100 points, too few for a GPU."""
+"""The script fits a linear model to 100 points, too few for a GPU.
+
+The doctor must report `faster_on_cpu` here.
+"""
 
 import jax
 import jax.numpy as jnp

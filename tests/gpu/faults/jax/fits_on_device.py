@@ -1,4 +1,7 @@
-"""Every epoch uploads all images again, although they fit on the device."""
+"""Every epoch uploads all images again, although they fit on the device.
+
+The doctor must report `fits_on_device` here.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""A table is on the CPU, and every step copies it to the GPU."""
+"""A table is on the CPU, and every step copies it to the GPU.
+
+The doctor must report `placement` here.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""The loop waits for every loss before NumPy estimates the spread of the losses."""
+"""The loop waits for every loss before NumPy estimates the spread of the losses.
+
+The doctor must report `read_back` here.
+"""
 
 import jax
 import jax.numpy as jnp

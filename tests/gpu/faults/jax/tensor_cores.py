@@ -1,4 +1,7 @@
-"""The step multiplies matrices in full float32 precision, without the tensor cores."""
+"""The step multiplies matrices in full float32 precision, without the tensor cores.
+
+The doctor must report `tensor_cores` here.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""Batches stay in host memory until the compiled step needs them, and the device waits."""
+"""Batches stay in host memory until the compiled step needs them, and the device waits.
+
+The doctor must report `copy_not_overlapped` here.
+"""
 
 import tensorflow as tf
 

@@ -1,4 +1,7 @@
-"""Python runs the training step operation by operation."""
+"""Python runs the training step operation by operation.
+
+The doctor must report `eager` here.
+"""
 
 import keras
 import tensorflow as tf

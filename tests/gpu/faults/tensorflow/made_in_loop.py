@@ -1,4 +1,7 @@
-"""NumPy makes each batch between two steps, while the device is idle."""
+"""NumPy makes each batch between two steps, while the device is idle.
+
+The doctor must report `made_in_loop` here.
+"""
 
 import numpy as np
 import tensorflow as tf

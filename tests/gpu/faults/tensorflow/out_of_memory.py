@@ -1,4 +1,7 @@
-"""The loop keeps the predictions of every step on the device."""
+"""The loop keeps the predictions of every step on the device.
+
+The doctor must report `out_of_memory` here.
+"""
 
 import tensorflow as tf
 

@@ -1,4 +1,7 @@
-"""Batches are in pageable memory, and the first operation of each step uploads its batch."""
+"""Batches are in pageable memory, and the first operation of each step uploads its batch.
+
+The doctor must report `pageable_upload` here.
+"""
 
 import tensorflow as tf
 

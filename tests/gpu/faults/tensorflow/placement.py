@@ -1,4 +1,7 @@
-"""One operation runs on the CPU, so every step moves its data there and back."""
+"""One operation runs on the CPU, so every step moves its data there and back.
+
+The doctor must report `placement` here.
+"""
 
 import tensorflow as tf
 

@@ -1,4 +1,7 @@
-"""NumPy creates float64 data, so TensorFlow computes everything in float64."""
+"""NumPy creates float64 data, so TensorFlow computes everything in float64.
+
+The doctor must report `tensor_cores` here.
+"""
 
 import numpy as np
 import tensorflow as tf

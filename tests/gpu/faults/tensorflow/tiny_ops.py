@@ -1,4 +1,7 @@
-"""A Python loop multiplies and sums the rows one by one."""
+"""A Python loop multiplies and sums the rows one by one.
+
+The doctor must report `tiny_ops` here.
+"""
 
 import tensorflow as tf
 

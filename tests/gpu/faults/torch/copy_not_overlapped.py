@@ -1,4 +1,7 @@
-"""Windows are page-locked, but the loop copies each on the compute stream, before its step."""
+"""Windows are page-locked, but the loop copies each on the compute stream, before its step.
+
+The doctor must report `copy_not_overlapped` here.
+"""
 
 import random
 

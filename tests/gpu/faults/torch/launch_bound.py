@@ -1,4 +1,7 @@
-"""A deep, narrow network: the device finishes each operation before Python launches the next."""
+"""A deep, narrow network: the device finishes each operation before Python launches the next.
+
+The doctor must report `launch_bound` here.
+"""
 
 import torch
 from torch import nn

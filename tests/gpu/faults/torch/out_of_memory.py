@@ -1,4 +1,7 @@
-"""The loop keeps the predictions of every step on the device, with their autograd graphs."""
+"""The loop keeps the predictions of every step on the device, with their autograd graphs.
+
+The doctor must report `out_of_memory` here.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""The loop uploads windows of a recording from pageable memory and waits for each copy."""
+"""The loop uploads windows of a recording from pageable memory and waits for each copy.
+
+The doctor must report `pageable_upload` here.
+"""
 
 import random
 

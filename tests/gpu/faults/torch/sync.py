@@ -1,4 +1,7 @@
-"""The loop waits for the device in every step to measure the step time."""
+"""The loop waits for the device in every step to measure the step time.
+
+The doctor must report `sync` here.
+"""
 
 from time import perf_counter
 

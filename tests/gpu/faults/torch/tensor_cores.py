@@ -1,4 +1,7 @@
-"""The model multiplies matrices in float32, the default of PyTorch, without the tensor cores."""
+"""The model multiplies matrices in float32, the default of PyTorch, without the tensor cores.
+
+The doctor must report `tensor_cores` here.
+"""
 
 import torch
 from torch import nn
