@@ -22,7 +22,7 @@ TORCH_GPU = {"torch": {"gpus": 1, "threads": 8}}
 TENSORFLOW = {"tensorflow": {"gpus": 0, "run_eagerly": False}}
 TENSORFLOW_GPU = {"tensorflow": {"gpus": 1, "run_eagerly": False}}
 JAX = {"jax": {"gpus": 0, "devices": 1, "jit_disabled": False}}
-NNX_CALL = "flax.nnx.transforms.compilation.JitWrapped.__call__"  # a sampled function
+NNX_CALL = "flax.nnx.transforms.compilation.JitWrapped.__call__"  # a library function, as a host sample names it
 
 
 def fresh(number: int) -> str:
@@ -36,7 +36,7 @@ def same(number: int) -> str:
 
 
 def keys_in_turn(different: int) -> Callable[[int], str]:
-    """Return a function that gives `different` keys in turn."""
+    """Return a function whose keys repeat after `different` events."""
     return lambda number: f"key {number % different}"
 
 

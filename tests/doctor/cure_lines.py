@@ -75,8 +75,8 @@ FAULTS = {
     "tensorflow/host_check_codes": Fault("in_use.append(np.count_nonzero(np.bincount(", {"host_check"}),
     "cupy/host_check_spectrum": Fault("power = cupy.asnumpy(even * even + odd * odd)", {"host_check"}),
 }
-# The cure that a twin applies, by the beginning of its title. The tests compare no prediction with the twin of
-# tensorflow/fit_arrays.
+# The cure that a twin applies, by the beginning of its title. tensorflow/fit_arrays is missing, because
+# the tests compare no prediction with its twin.
 CURES = {
     "torch/resident": "if all data fits",
     "torch/repeated_upload": "convert it",

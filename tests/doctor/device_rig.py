@@ -35,7 +35,10 @@ WAITS = {ApiCall.STREAM_SYNCHRONIZE: 3, ApiCall.DEVICE_SYNCHRONIZE: 4}  # CUPTI 
 
 
 class Rig:
-    """The simulated host and device. Work on the host advances the clock; each stream has the end of its work."""
+    """The simulated host and device. Work on the host advances the clock.
+
+    `streams` holds the time at which each stream ends its work.
+    """
 
     def __init__(self, *, launch_cost=0):
         self.now, self.launch_cost = 0, launch_cost
@@ -76,7 +79,8 @@ class Rig:
     ):
         """Upload bytes. Only a large copy from pageable memory blocks the call.
 
-        A call that blocks returns `early_us` before the copy ends. Without an event, the ledger does not show the call.
+        A call that blocks returns `early_us` before the copy ends, or after it if `early_us` is negative. Without an
+        event, the ledger does not show the call.
         """
         start = self.now
         self.now += (5 + conversion_us) * US

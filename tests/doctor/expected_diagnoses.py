@@ -24,7 +24,8 @@ HIDDEN_BY_LOAD = {("torch", "drift")}
 # On the CPU, these read-backs cost nothing: the value is ready when the call returns.
 FREE_ON_THE_CPU = {("torch", "read_back"), ("tensorflow", "read_back")}
 WITHOUT_FAULT = {("keras", "fit_arrays"), ("keras", "fit_tf_data")}  # scripts without a fault
-OTHER_RULES = {  # that may report the same fault; their costs decide which one comes first
+# Script -> other rules that may report its fault. The costs decide which finding comes first.
+OTHER_RULES = {
     ("torch", "input_bound"): {"loader"},
     ("cupy", "many_small_copies"): {"conversion_in_loop"},
     ("jax", "many_small_copies"): {"conversion_in_loop"},
@@ -44,7 +45,7 @@ def findings_of_fault(framework: str, name: str, diagnosis: Diagnosis) -> list[F
 
 
 def is_as_expected(framework: str, name: str, capture: Capture) -> bool:
-    """Whether a fault is found on its line, and not in a healthy twin; True if the test does not expect a finding."""
+    """Whether a fault is found on its line, and not in a healthy twin; True for the exceptions above."""
     if (framework, name) in FREE_ON_THE_CPU | HIDDEN_BY_LOAD | WITHOUT_FAULT:
         return True
     found = findings_of_fault(framework, name, diagnose_script(capture))

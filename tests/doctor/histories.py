@@ -22,7 +22,8 @@ FORWARD, BACKWARD, CALL, SAVE = 1, 2, 3, 5  # indices of FRAMES
 def recorded(series, *, sample_seconds=0.005, frames=FRAMES, steps=1):
     """Return the history of steps. Each step is a list of frames with their durations in milliseconds.
 
-    Samples come at random times, `sample_seconds` apart on average.
+    Samples come at random times, `sample_seconds` apart on average. Each item of `series` counts as `steps` steps that
+    were timed together.
     """
     recorder, now, rng = HistoryRecorder(), START, Random(0)
     recorder.add_end(now, 0)

@@ -67,7 +67,7 @@ def _end_workers(names):
 
 
 class _Shortened(ast.NodeTransformer):
-    """Limits the loops at the top level of a script to a few iterations, but not the loops in them."""
+    """Limits the `for` loops at the top level of a script to FEW iterations, but not the loops in them."""
 
     def visit_For(self, node):
         node.iter = ast.Call(ast.Name("few", ast.Load()), [node.iter], [])

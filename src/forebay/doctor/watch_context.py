@@ -24,8 +24,9 @@ __all__ = ["Watch", "watch"]
 def watch(*, warm_up: int = 10, steps: int = 50) -> "Watch":
     """Return a context manager that profiles its block.
 
-    After the profiled steps, the context manager also records some steps on the GPU, and times some steps without
-    hooks. If the block ends before that, profiling ends with the block.
+    After the profiled steps, the context manager also records the GPU in some steps, if there is one. Then it removes
+    all hooks except the hook that marks the steps, and times some steps. If the block ends earlier, profiling ends with
+    the block.
 
     Args:
         warm_up: The number of steps at the start that profiling ignores.

@@ -36,7 +36,7 @@ def run_to_the_end(sampler):
     assert not sampler._thread.is_alive()
 
 
-def test_every_gauge_is_sampled_and_unsupported_ones_are_none(library, monkeypatch):
+def test_every_value_is_sampled_and_unsupported_values_are_none(library, monkeypatch):
     enough = threading.Event()
     monkeypatch.setattr(gpu_sampler, "PERIOD_SECONDS", 0.001)
     sampler = GpuSampler()

@@ -83,7 +83,7 @@ LOOP = "%while.1 = (s32[], f32[64,32]{1,0}) while(%tuple.1), condition=%cond, bo
         ),
     ],
 )
-def test_the_operations_of_a_program_are_those_of_its_matrix_products(text, flops):
+def test_the_operations_of_a_program_are_those_of_its_products_and_convolutions(text, flops):
     assert count_hlo_flops(text) == flops
 
 

@@ -118,7 +118,7 @@ def test_no_sample_is_taken_after_stop(sampler):
     assert len(sampler.samples) == count
 
 
-def test_only_the_last_samples_are_kept(monkeypatch):
+def test_the_number_of_kept_samples_is_limited(monkeypatch):
     monkeypatch.setattr(host_sampler, "MAX_SAMPLES", 5)
     few = HostSampler(SourceLines(), pytest.fail)
     few.start()
@@ -153,7 +153,7 @@ def test_a_forked_process_gets_its_switch_interval_back(sampler):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_thread_with_an_incomplete_frame_is_left_out(sampler, monkeypatch):
+def test_an_incomplete_frame_does_not_end_the_sampling(sampler, monkeypatch):
     find, incomplete = sampler._functions.find, iter([True, False] * 1000)
 
     def fail_now_and_then(frame):

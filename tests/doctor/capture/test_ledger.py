@@ -39,7 +39,7 @@ def test_all_calls_of_skipped_steps_are_skipped():
     assert begin_calls(ledger, 12) == [9, 10, 11]
 
 
-def test_steps_without_a_hook_cannot_be_skipped():
+def test_steps_without_a_hook_call_cannot_be_skipped():
     ledger = Ledger()
     ledger.timed_site = SITE
     assert ledger.skip_steps(16) == 1

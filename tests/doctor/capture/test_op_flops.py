@@ -1,4 +1,4 @@
-"""Floating-point operations of matrix products of PyTorch with known shapes."""
+"""Floating-point operations of PyTorch operators with known shapes: products, convolutions and attention."""
 
 import pytest
 

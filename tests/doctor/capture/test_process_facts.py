@@ -100,7 +100,7 @@ def test_few_profiled_steps_show_no_busy_cores(profiled):
     assert profiled.busy_cores is None
 
 
-def test_unprofiled_steps_show_the_busy_cores_better_than_profiled_ones(profiled):
+def test_the_cores_of_unprofiled_steps_take_precedence_over_those_of_profiled_steps(profiled):
     profiled.busy_cores = 0.25
     profiled.measure(0, 2_000_000_000)
     assert profiled.busy_cores == 0.25

@@ -43,7 +43,10 @@ UPLOAD = ("upload", "jnp.array", 4)
 
 
 def upload_twice_and_run(detector, steps, start, seconds):
-    """Report steps that upload images and labels on one line and then call a compiled function."""
+    """Report steps that upload images and labels on one line and then call a compiled function.
+
+    Return whether the phase has changed.
+    """
     counts = range(1, steps + 1)
     changes = []
     for number in counts:
@@ -70,7 +73,7 @@ def test_a_first_step_that_compiles_for_long_does_not_make_its_uploads_the_steps
     assert not upload_twice_and_run(detector, 32, 13 * SECOND, 0.02)
     assert detector.phase == "profiling"
     detector.finish(20 * SECOND)
-    assert (detector.anchor, detector.start) == (None, 0)  # the window is the whole run, in which RUN ends the steps
+    assert (detector.anchor, detector.start) == (None, 0)  # the window is the whole run; the analysis chooses the steps
 
 
 def test_the_compiled_calls_after_a_long_compilation_mark_the_steps():

@@ -63,7 +63,7 @@ def test_steps_and_pauses_of_a_loop_are_recorded(monitor):
     assert "save" not in names_in(monitor, [sample for block in history.blocks for sample in block.samples])
 
 
-def test_a_long_step_gets_several_samples_even_if_other_steps_get_none(monkeypatch):
+def test_a_long_step_is_sampled_even_if_the_usual_samples_are_rare(monkeypatch):
     monkeypatch.setattr(step_monitor, "SECONDS", 0.04)
     monitor = StepMonitor(SourceLines(), pytest.fail)
     assert "save" in names_in(monitor, run_loop(monitor, 200, 50).long_samples)

@@ -162,9 +162,9 @@ def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
 def kernel_nbytes(text: str) -> dict[str, int]:
     """Return a dict: kernel name -> bytes, for the kernels in an HLO text.
 
-    Each fusion, which is an instruction that combines several operations, becomes one kernel with its name. The kernel
-    reads its operands and writes its result. If it only slices an operand, it reads the slices. If it updates a slice
-    of an operand in place, it writes the slice.
+    Each fusion, which is an instruction that combines several operations, becomes one kernel. The kernel has the name
+    of the fusion, with "_" in place of "." and "-". It reads its operands and writes its result. If it only slices an
+    operand, it reads the slices. If it updates a slice of an operand in place, it writes the slice.
     """
     module = parse_module(text)
     return {

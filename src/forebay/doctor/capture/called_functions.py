@@ -36,8 +36,9 @@ class CalledFunctions:
     def find(self, frame: FrameType) -> tuple[int, str]:
         """Return the index of the innermost line, and the name of the called function.
 
-        The index is -1 if the stack has no line of the script. The name is PYTHON_CODE if the line calls no function,
-        and empty if the function is unknown.
+        The index is -1 if the stack has no line of the script. The name is PYTHON_CODE if the line executes its own
+        bytecode. It is empty if the function is unknown, or if the line executes an operator or an iterator, which may
+        run C code.
         """
         library: list[FrameType] = []  # frames of libraries that the line has called, outermost last
         current: FrameType | None = frame

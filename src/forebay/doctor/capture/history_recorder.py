@@ -23,7 +23,7 @@ LONG_SHARE = 0.5  # a long step takes longer than a usual step by at least this 
 MAX_BLOCKS = 64
 MAX_LONG_STEPS = 1_000  # the history keeps the latest long steps
 MAX_LONG_FRAMES = 8  # innermost frames that the history stores for one long step
-MAX_PENDING = 5_000  # the recorder keeps the latest samples of the current step
+MAX_PENDING = 5_000  # samples of the current step that the recorder keeps: the latest
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _State:
     blocks: list[StepBlock] = field(default_factory=list)
     chunks_per_block: int = 1
     open_chunks: list[StepBlock] = field(default_factory=list)  # chunks of the block that is not complete
-    position: int = 0  # number of steps before the next step
+    position: int = 0  # number of steps in the complete chunks, and of discarded steps
     long_steps: deque[LongStep] = field(default_factory=lambda: deque(maxlen=MAX_LONG_STEPS))
     long_count: int = 0
     long_seconds: float = 0.0
@@ -114,7 +114,10 @@ class HistoryRecorder:
         self._last_end = time
 
     def history(self, frames: Iterable[StackFrame]) -> StepHistory | None:
-        """Return the history so far, with `frames` as its stack frames; None without steps."""
+        """Return the history so far, with `frames` as its stack frames.
+
+        Return None if there are fewer than MIN_STEPS measured steps.
+        """
         state = self._state.copy()
         if len(self._chunk) >= MIN_STEPS or (self._chunk and state.usual):
             _add_chunk(state, self._chunk)

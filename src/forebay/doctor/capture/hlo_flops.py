@@ -44,7 +44,7 @@ def count_hlo_flops(text: str) -> float:
 def _count(name: str, module: HloModule, known: dict[str, int]) -> int:
     """Return the operations of a computation. `known` has the results of earlier calls."""
     if name not in known:
-        known[name] = 0  # ends the recursion if a damaged text calls itself
+        known[name] = 0  # ends the recursion if a computation of a damaged text calls itself
         instructions = module.computations.get(name, {})
         known[name] = sum(
             _count_product(instruction, instructions) + _count_called(instruction, module, known)

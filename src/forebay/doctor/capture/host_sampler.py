@@ -28,7 +28,7 @@ __all__ = ["HostSampler"]
 
 SECONDS = 0.005  # between two samples, on average
 MAX_SAMPLES = 20_000  # the sampler keeps the latest samples: 100 seconds of a script with one thread
-SWITCH_SECONDS = 2e-4  # switch interval while a single thread of the script runs
+SWITCH_SECONDS = 2e-4  # switch interval while at most one thread executes lines of the script
 
 
 class HostSampler:

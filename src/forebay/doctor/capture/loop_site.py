@@ -12,7 +12,9 @@ PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few millisec
 # Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
 # model for some seconds, and a loop before the training may copy data that it draws or prepares.
 _LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
-MIN_WINDOW_STEPS = 4  # events since the warm-up that make a window without all steps; `analyse.steps` needs 3 steps
+# Events since the warm-up. If profiling ends before all steps, a window needs at least this many, because
+# `analyse.steps` needs 3 steps.
+MIN_WINDOW_STEPS = 4
 MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
@@ -38,7 +40,7 @@ class LoopSite:
     warm_since: int = 0  # time of the first event of the warm-up, which may have restarted
     warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
     warm_count: int = 0  # events until `warm_at`
-    sample_until: int = 0  # the sample ends at this time, even with fewer than `StepDetector.steps` events
+    sample_until: int = 0  # profiling of the site ends at this time, even after fewer than `StepDetector.steps` steps
     second: int = 0  # time of the second event; the step before it may still compile functions
 
     def is_alive(self, now: int, min_count: int = MIN_COUNT) -> bool:

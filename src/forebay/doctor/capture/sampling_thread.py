@@ -71,7 +71,10 @@ class SamplingThread:
 
 
 class CollectorPause:
-    """Pauses the garbage collector inside a `with` statement, which should take less than 0.1 ms."""
+    """Pauses the garbage collector inside a `with` statement, if NEEDS_PAUSE.
+
+    The statement should take less than 0.1 ms.
+    """
 
     def __init__(self) -> None:
         self._is_paused = False

@@ -192,12 +192,12 @@ class Session:
         )
 
     def _other_cores(self) -> float | None:
-        """Return how many cores the other threads than the loop's thread kept busy."""
+        """Return how many cores all threads except the loop's thread kept busy."""
         ends = (self.detector.end, *self.detector.step_ends[-1:])
         return self._other_threads_clock.other_cores(self.detector.start, max(ends))
 
     def _excerpt(self) -> dict[str, Any]:
-        """Return the excerpt of the script, for which the rules write the code of cures."""
+        """Return the excerpt of the script, so that the rules can fit the code of cures to it."""
         try:
             return excerpt_files(list(self.ledger.lines.locations))
         except Exception as error:

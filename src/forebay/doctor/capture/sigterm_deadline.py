@@ -92,7 +92,7 @@ def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
 def _watch(reader: int, ended: threading.Event, seconds: float) -> None:
     """Read the numbers of signals from a pipe, and apply the deadline.
 
-    The process ends `seconds` after a SIGTERM that the script does not handle.
+    If the script does not handle SIGTERM, and has not ended `seconds` after the signal, report and end the process.
     """
     with suppress(OSError):
         while number := os.read(reader, 1):

@@ -1,9 +1,10 @@
 """Excerpts of the profiled script: the statements that the code of a cure must fit.
 
-The code of a cure uses the script's own names, batch size and calls. So a capture stores the loops of the recorded
-lines, the functions that they call, the assignments of the names that they read, and the calls in `_CALLS`. An excerpt
-contains no comments, no docstrings and no other statements. `model.redaction.without_source` removes the excerpts from
-a capture.
+The code of a cure uses the script's own names, batch size and calls. So an excerpt contains the recorded lines with
+their loops and functions, the loops that call these functions, and the definitions of the names that all these
+statements read. It also contains the imports, the test of `__name__` and the calls in `_CALLS`. It contains no comments
+and no docstrings, and `pass` replaces other statements. `model.redaction.without_source` removes the excerpts from a
+capture.
 """
 
 import ast
@@ -20,7 +21,7 @@ __all__ = ["excerpt_files", "excerpt_source"]
 
 MAX_FILES = 20  # of a capture; further files get no excerpt
 MAX_SOURCE_LINES = 20_000  # of a file; longer files are generated code and get no excerpt
-MAX_EXCERPT_LINES = 1500  # of a file
+MAX_EXCERPT_LINES = 1500  # of a file; a file with a longer excerpt gets none
 MAX_STATEMENT_LINES = 60  # a longer assignment is a table of data, not code
 ROUNDS = 3  # how many assignments back the excerpt follows a name
 # Calls of functions with these names decide which cures fit. The names are without module or object.
@@ -54,9 +55,9 @@ def excerpt_files(locations: Iterable[tuple[str, int, str]]) -> dict[str, Any]:
 def excerpt_source(source: str, recorded: set[int]) -> dict[int, str]:
     """Return the excerpt of a file: line number -> text.
 
-    The result is empty if Python cannot parse the source, or if the source is too long. `recorded` are the numbers of
-    the recorded lines. The lines of the excerpt, at their numbers, are valid Python: `pass` replaces the statements
-    that are left out.
+    The result is empty if Python cannot parse the source, or if the source or its excerpt is too long. `recorded` are
+    the numbers of the recorded lines. The lines of the excerpt, at their numbers, are valid Python: `pass` replaces the
+    statements that are left out.
     """
     if not source.strip() or source.count("\n") > MAX_SOURCE_LINES:
         return {}

@@ -157,12 +157,13 @@ class StepDetector:
             self._is_tracing_refused = True
 
     def finish(self, now: int) -> None:
-        """End profiling, because the script has ended.
+        """End profiling, because the session stops.
 
         In the phases `profiling` and `early tracing`, the sample from before a pause or before `early tracing` becomes
         the profiled window, unless a more reliable site recurs or more steps of the same site were profiled since.
         Operations do not become the window if a more reliable site has warmed up at any time: they may have built the
-        model. Otherwise the window is the whole run, without an anchor.
+        model. If the sample has no STEP events, but a STEP site has enough profiled steps, these steps become the
+        window instead. Otherwise the window is the whole run, without an anchor.
         """
         if self.phase in ("profiling", "early tracing"):
             if self._sampled_site is not None and self._sampled_site[0] != EventKind.STEP and self._find_training():

@@ -89,7 +89,7 @@ class StepMonitor:
         self._ends.append((perf_counter_ns(), 0))
 
     def history(self) -> StepHistory | None:
-        """Return the history so far; None without steps."""
+        """Return the history so far; None if too few steps were measured."""
         with self._recorder_lock:
             self._record_ends()
             return self._recorder.history(tuple(self._stacks.frames))

@@ -55,7 +55,7 @@ class _Reading(NamedTuple):
     time: int  # nanoseconds on the clock of the events
     thread: int
     process_seconds: float  # CPU time of all threads
-    thread_seconds: float  # CPU time of this thread
+    thread_seconds: float  # CPU time of `thread`
 
 
 class OtherThreadsClock:

@@ -87,7 +87,8 @@ class Emulator:
 class DisabledSetting:
     """Keeps a debug setting off, for emulations of the kind OFF.
 
-    The calls that switch the setting on do nothing. For other kinds, `disable` replaces nothing.
+    The calls that switch the setting do nothing, or run with the setting off. For other kinds, `disable` replaces
+    nothing.
     """
 
     def __init__(self, emulation: Emulation) -> None:

@@ -57,8 +57,8 @@ class Capture:
     rank: int | None = None  # None if the run was not distributed
     device: DeviceRecords | None = None  # None if the device was not recorded
     samples: tuple[HostSample, ...] = field(default=(), repr=False)  # captures of Forebay 0.1 have none
-    history: StepHistory | None = field(default=None, repr=False)  # None if no unprofiled step was recorded
-    started: int | None = None  # start of the run, in nanoseconds on the clock of the events; None: from Forebay 0.1
+    history: StepHistory | None = field(default=None, repr=False)  # None if too few steps were recorded for it
+    started: int | None = None  # start of the run (ns, on the clock of the events); None in captures of Forebay 0.1
 
     def save(self, path: str | Path) -> None:
         """Write the capture as compressed JSON."""

@@ -63,8 +63,8 @@ class Emulation:
     kind: EmulationKind
     file: str
     number: int  # of the target line in `file`
-    # The first call and every `every`-th call run without the replacement. 0: only the first call does. LOCK, NARROW
-    # and PREFETCH ignore this number.
+    # The first call and every `every`-th call run without the replacement. 0: only the first call does. This number
+    # applies to REMEMBER, REUSE, DEFER, SKIP and the uploads of RESIDENT. Other replacements ignore it.
     every: int = 0
     workers: int = 0  # for WORKERS: worker processes of each DataLoader
     setting: str = ""  # for OFF: a debug setting, an environment variable, or the API name of a callback

@@ -131,7 +131,7 @@ class LedgerEvent(NamedTuple):
 
 
 class HostSample(NamedTuple):
-    """The line that a thread executed at one time, recorded by hooks or not.
+    """The line that a thread executed at one time, even if no hook recorded a call.
 
     `time` uses the clock of the events.
     """

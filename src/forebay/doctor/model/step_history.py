@@ -37,7 +37,7 @@ class StepBlock:
 
     steps: int
     seconds: float  # sum of all steps, including long steps
-    usual: float  # seconds of the median step
+    usual: float  # seconds of the median step; in a merged block, the weighted mean of the medians
     samples: tuple[tuple[int, int], ...] = ()  # index of an innermost frame, and its number of samples
 
 
@@ -52,7 +52,7 @@ class StepHistory:
     long_seconds: float = 0.0  # sum of all long steps
     long_excess: float = 0.0  # `long_seconds` minus the seconds of as many usual steps
     long_samples: tuple[tuple[int, int], ...] = ()  # index of an innermost frame, and its nanoseconds in all long steps
-    resolution: int = 1  # steps that were timed together; `LongStep.position` is exact to this many steps
+    resolution: int = 1  # largest number of steps timed together; `LongStep.position` is exact to this many steps
 
     @property
     def steps(self) -> int:

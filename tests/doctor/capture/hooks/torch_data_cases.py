@@ -180,7 +180,7 @@ def test_the_bytes_of_batches_that_are_trees_are_recorded(seen):
     assert [(event.nbytes, event.detail["batch_rows"]) for event in seen.of(EventKind.INPUT)] == [(128, 4)] * 3
 
 
-def test_only_input_waits_are_recorded_with_worker_processes(seen):
+def test_with_worker_processes_input_waits_are_recorded_but_no_preparation(seen):
     assert count_batches(DataLoader(Rows(), batch_size=4, num_workers=1, prefetch_factor=3)) == 3
     waits = seen.of(EventKind.INPUT)
     assert [(event.detail["workers"], event.detail["prefetch"]) for event in waits] == [(1, 3)] * 3

@@ -40,7 +40,7 @@ def seen():
 
 @pytest.fixture
 def fake():
-    """Create fake tensors, which report a GPU as their device."""
+    """Make all tensors of a test fake: they have no memory, and may be on a GPU that this machine does not have."""
     with FakeTensorMode(shape_env=ShapeEnv()):
         yield
 
@@ -300,7 +300,7 @@ def test_a_model_that_keeps_its_device_is_not_moved(seen):
     assert seen.one.detail == {"what": "Module", "function": "Linear", "device": "cpu"}
 
 
-def test_a_model_with_unknown_sizes_is_moved(seen):
+def test_a_moved_model_with_unknown_sizes_has_zero_bytes(seen):
     torch.nn.LazyLinear(10).to("meta")
     assert seen.one.detail["moved_nbytes"] == 0
 

@@ -1,7 +1,7 @@
 """A stand-in for CuPy without a GPU, with the functions that the tests of the doctor use. NumPy holds the arrays.
 
-Like CuPy, the stand-in queues operations. A call that reads a value waits for all operations that are queued. NumPy
-cannot read an array's values without an explicit call.
+NumPy also computes each operation at once. Only the time imitates a queue: a call that reads a value waits as if the
+device still had to run the operations. As in CuPy, NumPy cannot read an array's values without an explicit call.
 """
 
 import numpy as np

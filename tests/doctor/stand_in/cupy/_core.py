@@ -9,7 +9,7 @@ from cupy.cuda.device import QUEUE, Device
 
 
 class ndarray_base:  # noqa: N801
-    """An array whose values are in NumPy. A read of the values waits until all queued work is done."""
+    """An array whose values are in NumPy. A read of the values waits for the simulated device."""
 
     def __init__(self, values):
         QUEUE.add_work()

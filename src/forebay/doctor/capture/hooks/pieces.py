@@ -11,7 +11,7 @@ _HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})
 
 
 def count_pieces(data: Any) -> int:
-    """Return the number of NumPy arrays in a list or tuple.
+    """Return the number of NumPy arrays and scalars in a list or tuple.
 
     Return 0 if there are fewer than two, if they differ in their dtype, or if there is any other value.
     """

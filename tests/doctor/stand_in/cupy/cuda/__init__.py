@@ -31,7 +31,7 @@ class Event:
 
 
 class PinnedMemoryPointer(bytearray):
-    """Memory that gives its bytes to `np.frombuffer`."""
+    """Stands for page-locked memory, which `np.frombuffer` can read."""
 
 
 def alloc_pinned_memory(size):

@@ -1,4 +1,4 @@
-"""A simulated device. On any machine, its work takes half of the time in which the host queued the work."""
+"""A simulated device. On any machine, a wait for it lasts half of the time since the previous wait."""
 
 import time
 
@@ -8,7 +8,7 @@ class _Queue:
         self._begun = 0.0
 
     def add_work(self):
-        """Start the work of the device, unless it has started since the last wait."""
+        """Store the time of the first operation."""
         self._begun = self._begun or time.perf_counter()
 
     def wait(self):

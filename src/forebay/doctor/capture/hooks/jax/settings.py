@@ -47,5 +47,5 @@ def hook_settings(patches: Patches) -> None:
     spans = SettingSpans(patches)
     spans.hook(*SWITCHES)
     spans.hook_contexts(*CONTEXTS)
-    for option in _OPTIONS:  # on, if the environment or a notebook has switched it on
+    for option in _OPTIONS:  # the environment or an earlier notebook cell may have switched it on
         spans.switch(option, bool(getattr(jax.config, option.value, False)) or None, line=-1)

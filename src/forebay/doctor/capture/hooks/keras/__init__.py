@@ -138,7 +138,7 @@ def _is_executing() -> bool:
 def _record_compile(ledger: Ledger, call: HookedCall) -> None:
     model = call.args[0]
     settings = {
-        "jit_compile": getattr(model, "_jit_compile", None),  # the property `jit_compile` would decide an unset value
+        "jit_compile": getattr(model, "_jit_compile", None),  # reading the property `jit_compile` would set it
         "run_eagerly": getattr(model, "run_eagerly", None),
         "steps_per_execution": getattr(model, "steps_per_execution", None),
     }

@@ -25,7 +25,7 @@ API = "tf operations"
 # An operation is plain if it causes no transfer. Inputs of these types need no upload. If TensorFlow has a device
 # besides the CPU, the hook also checks whether the tensors are on different devices.
 _PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})
-SMALL_ELEMENTS = 1024  # a kernel needs about 1 us for this many numbers, and a call tens of us
+SMALL_ELEMENTS = 1024  # numbers in a small tensor; a kernel needs about 1 us for so many, and a call tens of us
 MIN_PLAIN_CALLS = 16  # after this many consecutive calls without a transfer, an operation counts as plain
 # Prefixes of names of compiled functions, which are not eager operations.
 _COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")

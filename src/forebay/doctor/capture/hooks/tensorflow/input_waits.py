@@ -31,7 +31,7 @@ EARLY_CALLS = 6  # traced calls of the warm-up; they end before the profiled ste
 MAX_CALLS = 150  # a trace stops after this many traced calls
 MAX_NS = 15_000_000_000  # a trace stops after 15 s
 MAX_RATIO = 3  # a call that takes this many times as long as the longest traced call does other work: it gets no waits
-KEPT_CALLS = 20_000  # the latest calls without a trace; earlier calls get no waits
+KEPT_CALLS = 20_000  # calls without a trace that are kept: the latest; earlier calls get no waits
 API = "waits inside compiled functions"
 # The module `host_trace` is imported on first use, because some versions of TensorFlow lack the private modules that it
 # imports.

@@ -34,7 +34,7 @@ _GENERATORS: dict[type, str] = {
     random.Random: "Random",
     torch.Generator: "torch.Generator",
 }
-MAX_NESTED_DATASETS = 8  # if datasets wrap each other, only this many are examined
+MAX_NESTED_DATASETS = 8  # objects: nested datasets and transforms that are examined, and items of a list of them
 
 
 def hook_data(hooks: TorchHooks) -> None:
@@ -91,9 +91,10 @@ def _settings_of(loader: Any) -> dict[str, Any]:
 def _describe_data(loader: Any, dataset: Any) -> dict[str, Any]:
     """Return details about the rows of a dataset for the BUILD event of its loader.
 
-    These are the number of rows, and whether the code of the dataset seems to draw random numbers; for a stream,
-    whether its worker processes divide the rows. The result is empty for a dataset without a length. Calling `len`
-    rarely adds work to the script, because the sampler of the DataLoader has usually called it already.
+    These are the number of rows, whether the code of the dataset seems to draw random numbers, and the random number
+    generators of the dataset. For a stream, the only detail is whether its worker processes divide the rows. The result
+    is empty for any other dataset without a length. Calling `len` rarely adds work to the script, because the sampler
+    of the DataLoader has usually called it already.
     """
     if isinstance(dataset, IterableDataset):
         return {"stream": "divided" if loader.worker_init_fn or _divides_rows(dataset) else "whole"}
@@ -149,7 +150,7 @@ def _generators_of(dataset: Any) -> Iterator[str]:
 
 
 def _parts_with_names(owner: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object, and the elements of its lists, such as `transforms[0]`."""
+    """Yield the attributes of an object; for short lists and tuples their items, such as `transforms[0]`."""
     for name, value in [*getattr(owner, "__dict__", {}).items()]:
         if isinstance(value, list | tuple) and len(value) <= MAX_NESTED_DATASETS:
             yield from ((f"{name}[{index}]", each) for index, each in enumerate(value))
