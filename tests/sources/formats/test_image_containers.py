@@ -4,6 +4,7 @@ import io
 import multiprocessing
 import tarfile
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,7 +87,7 @@ def test_a_feed_resumes_in_the_middle_of_an_epoch(tmp_path, name):
 
 
 @each_format
-def test_an_unknown_column_is_refused_with_the_columns_of_the_file(tmp_path, name):
+def test_an_unknown_column_or_label_is_refused_with_its_name(tmp_path, name):
     path, _ = write(tmp_path, name)
     with pytest.raises(SourceError, match="'nothing'"):
         fb.from_images(path, column="nothing")
@@ -194,6 +195,18 @@ def test_arguments_of_a_wrong_type_are_refused(tmp_path, options, message):
     path, _ = write(tmp_path, "lmdb")
     with pytest.raises(SpecError, match=message):
         fb.from_images(path, **options)
+
+
+def test_images_in_other_hdf5_files_are_refused_with_a_remedy(tmp_path):
+    path, _ = write(tmp_path, "hdf5-matrix")
+    with h5py.File(path) as file:
+        layout = h5py.VirtualLayout(file["image"].shape, "u1")
+        layout[:] = h5py.VirtualSource(file["image"])
+    with h5py.File(tmp_path / "virtual.h5", "w") as file:
+        file.create_virtual_dataset("image", layout)
+    message = r"'image' in .* is a virtual dataset.*from_images\(\) reads no data in other files\. Copy the dataset"
+    with pytest.raises(SourceError, match=message):
+        fb.from_images(tmp_path / "virtual.h5", column="image")
 
 
 def test_entries_with_metadata_are_no_images(tmp_path):

@@ -14,7 +14,6 @@ from forebay.core.source import AbstractSource
 from forebay.core.spec import Array
 from forebay.errors import SourceError
 from forebay.sources.files.columns import common_length, validate_names
-from forebay.sources.files.external_files import external_file_error
 from forebay.sources.files.held_budget import MAX_ITEM_NBYTES, validate_claim
 from forebay.sources.files.mapped import MappedFile
 from forebay.sources.formats.hdf5 import find_datasets, open_h5_file, open_hdf5
@@ -123,7 +122,10 @@ class Hdf5Images(ImageContainer):
         dataset = self._datasets[name]
         storage = find_external_storage(dataset)
         if storage or not is_in_file(dataset, self._h5_file):
-            raise external_file_error(f"{name!r} in {self.path} is {storage or 'a link to another file'}")
+            raise SourceError(
+                f"{name!r} in {self.path} is {storage or 'a link to another file'}. from_images() reads no "
+                "data in other files. Copy the dataset to this file."
+            )
         if not dataset.shape:
             raise SourceError(f"{name!r} in {self.path} is a single value, not rows. Choose another dataset.")
         validate_claim(f"{name!r} in {self.path}", dataset.shape, dataset.dtype)
