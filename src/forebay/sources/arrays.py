@@ -98,7 +98,7 @@ class ArraySource(AbstractSource):
 
 
 def window_view(array: Array, length: int, stride: int) -> Array:
-    """Return a view of all windows of `length` rows, which begin at every `stride`-th row."""
+    """Return a view of windows of `length` rows. A window begins at every `stride`-th row."""
     count = max(0, (len(array) - length) // stride + 1)
     shape, strides = (count, length, *array.shape[1:]), (array.strides[0] * stride, *array.strides)
     return np.lib.stride_tricks.as_strided(array, shape, strides)
@@ -340,7 +340,7 @@ def can_change(array: Array) -> bool:
 
 
 def common_length(leaves: Sequence[Any], structure: Structure) -> int:
-    """Return the number of rows of each leaf. Raise SpecError if they differ."""
+    """Return the number of rows that all leaves have. Raise SpecError if their lengths differ."""
     lengths = {name: leaf.shape[0] for name, leaf in zip(structure.paths, leaves, strict=True)}
     if len(set(lengths.values())) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())

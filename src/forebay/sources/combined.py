@@ -258,7 +258,7 @@ def _may_prefetch(part: AbstractSource) -> bool:
 def _largest_blocks(proposals: Sequence[ShuffleBlocks | None]) -> ShuffleBlocks | None:
     """Return shuffle blocks that suit all parts, or None if no part proposes blocks.
 
-    Their length is the largest that a part proposes. Their number is the smallest that fits in the budget of a part.
+    The block length is the largest that a part proposes. `held` is the smallest that a part proposes.
     """
     blocks = [proposal for proposal in proposals if proposal is not None]
     if not blocks:

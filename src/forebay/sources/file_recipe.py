@@ -41,7 +41,7 @@ class FileSourceRecipe:
     def identify(self) -> tuple[Any, ...]:
         """Return what identifies the rows: files, options and spec.
 
-        Raise SourceError if these are objects of a store and their version is not known.
+        Raise SourceError if the paths are objects of a store whose version is not known.
         """
         options = {name: value for name, value in self.options.items() if name not in _READING_OPTIONS}
         if not are_read_as_objects(self.paths, self.options):

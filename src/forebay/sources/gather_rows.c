@@ -1,4 +1,5 @@
-// Copies rows with given numbers to one buffer. ctypes calls it without the GIL; `row_gather.py` says for which rows.
+// Copies rows with given numbers to one buffer. `row_gather.py` calls `forebay_gather_rows` without the GIL, and says for
+// which rows it is used.
 
 #include <stdint.h>
 #include <string.h>

@@ -43,7 +43,7 @@ class LookAhead:
     The lock of the condition `changed` protects the state. A thread that changes the state notifies the condition.
     """
 
-    _upcoming: Iterator[Any]  # from which the subclass takes groups, or what it prepares for them
+    _upcoming: Iterator[Any]  # yields groups, or what the subclass prepares for groups, such as files
 
     def __init__(self, changed: threading.Condition | None = None) -> None:
         self.changed = changed or threading.Condition()

@@ -16,8 +16,9 @@ __all__ = ["SharedPrefetch"]
 # Returns the reads of parts that the gather of a group makes: for each, the index of the part and its row numbers.
 SplitGroup: TypeAlias = Callable[[Rows], Iterable[tuple[int, Rows]]]
 
-# Most row numbers in the queue of a part. Without this limit, a part that rarely has a row would make `SharedPrefetch`
-# read an epoch of groups to find one, and queue the row numbers of all other parts. 2^18 row numbers take 2 MiB.
+# While the queue of a part has this many row numbers, no thread reads another group. Without this limit, a part that
+# rarely has a row would make `SharedPrefetch` read an epoch of groups to find one, and queue the row numbers of all
+# other parts. 2^18 row numbers take 2 MiB.
 MAX_WAITING_ROWS = 1 << 18
 
 

@@ -162,7 +162,7 @@ class CsrMatrix:
         return [ArraySpec((self.row_values,), self.dtype), ArraySpec((self.row_values,), np.int32)]
 
     def gather_dense(self, rows: Rows, out: Array) -> None:
-        """Write dense rows. Add the values that a row has for one column."""
+        """Write dense rows. If a row has several values for one column, add them."""
         numbers = np.asarray(row_numbers(rows), np.intp)
         if not self.has_duplicates:
             # Fill `out` as bytes, because filling it as numbers (as SciPy's toarray does) takes three times as long.

@@ -269,8 +269,8 @@ def flip(horizontal: float = 0.5, vertical: float = 0.0, *, fields: str | Sequen
     Args:
         horizontal: The probability that left and right are swapped.
         vertical: The probability that top and bottom are swapped.
-        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
-            channels).
+        fields: The names of the fields with images; by default all uint8, float16 and float32 rows of shape (height,
+            width, channels).
 
     Examples:
         >>> import numpy as np, forebay as fb
@@ -300,8 +300,8 @@ def normalize(
         mean: One value for each channel, or one value for all. For uint8, values are at most 1.
         std: One value for each channel, or one value for all. For uint8, values are at most 1.
         dtype: The float dtype of the result.
-        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
-            channels).
+        fields: The names of the fields with images; by default all uint8, float16 and float32 rows of shape (height,
+            width, channels).
 
     Examples:
         >>> import numpy as np, forebay as fb

@@ -51,8 +51,8 @@ def center_crop(size: int | tuple[int, int], *, fields: str | Sequence[str] | No
 
     Args:
         size: The side of a square in pixels, or (height, width).
-        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
-            channels).
+        fields: The names of the fields with images; by default all uint8, float16 and float32 rows of shape (height,
+            width, channels).
 
     Examples:
         >>> import numpy as np, forebay as fb

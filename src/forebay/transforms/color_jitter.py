@@ -29,7 +29,7 @@ Range = tuple[float, float]
 class ColorJitter(Augmentation):
     """Changes the colors of images at random."""
 
-    # Of the factors of brightness, contrast and saturation, and of the shift of the hue. None means no change.
+    # The ranges of the factors of brightness, contrast and saturation, and of the shift of the hue. None: no change.
     ranges: tuple[Range | None, ...] = (None,) * 4
 
     @property
@@ -166,8 +166,8 @@ def color_jitter(
         contrast: The range of the factor, like that of the brightness.
         saturation: The range of the factor, like that of the brightness.
         hue: `hue=0.1` draws the shift from -0.1 to 0.1, where 1 is the full circle; a pair is the range itself.
-        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
-            channels).
+        fields: The names of the fields with images; by default all uint8, float16 and float32 rows of shape (height,
+            width, channels).
 
     Examples:
         >>> import numpy as np, forebay as fb

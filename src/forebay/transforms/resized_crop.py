@@ -221,8 +221,8 @@ def random_resized_crop(
         size: The size of the result: the side of a square in pixels, or (height, width).
         scale: The smallest and the largest area of the box, as a share of the image.
         ratio: The smallest and the largest width / height of the box.
-        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
-            channels).
+        fields: The names of the fields with images; by default all uint8, float16 and float32 rows of shape (height,
+            width, channels).
 
     Examples:
         >>> import numpy as np, forebay as fb

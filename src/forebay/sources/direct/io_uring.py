@@ -26,8 +26,8 @@ __all__ = ["IoUring"]
 ENTRIES = 4096
 DEPTH = 64  # reads in progress per thread; enough to keep the disk busy while the thread waits for a core
 DEPTH_NBYTES = 32 << 20  # bytes of the reads in progress per thread; with many more, disks become slower
-# Number of parts in which new reads are submitted: after each quarter of the depth that has completed. With more parts,
-# Python takes more time.
+# New reads are submitted whenever a quarter of the depth (1 / REFILLS) has completed. With more refills, Python takes
+# more time.
 REFILLS = 4
 
 # Constants of the Linux interface (include/uapi/linux/io_uring.h).

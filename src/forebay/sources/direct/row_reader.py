@@ -80,7 +80,7 @@ class PartRead:
 
 
 class RowReadSession(LookAhead):
-    """The reads of one iteration over a feed, row by row.
+    """The reads of one iteration over a feed, into row buffers.
 
     The threads that gather rows also start the reads of upcoming groups. So the disk reads the next groups while
     the threads wait for the current group. A read in progress refers to its memory. So this memory stays valid if the

@@ -15,7 +15,8 @@ __all__ = ["DecompressAhead", "Decompressible"]
 
 RowCounts: TypeAlias = Mapping[int, int]  # file number -> rows of one group in that file
 
-# Most skipped groups to record. Groups that another feed of the source gathers are recorded too, and never removed.
+# Maximum number of skipped groups to record. Groups that another feed of the source gathers are recorded too, and never
+# removed.
 _MAX_SKIPPED = 1024
 
 

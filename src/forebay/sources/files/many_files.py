@@ -1,4 +1,6 @@
-"""Many files as one source. A file is opened when a thread needs its rows.
+"""Many files as one source, which keeps a limited number of files open.
+
+A closed file is opened again when a thread needs its rows.
 
 The suffix of a file selects its opener. Most openers read only the header of a file, to learn the number of rows and
 their specs. For formats with one row per file, such as images, the opener makes one source of all files instead
@@ -52,8 +54,9 @@ def open_files(
     `.csv` or `size=` for images. At most `max_open_files` files stay open, and their decompressed or parsed data takes
     at most `max_held_bytes` (1 GiB for None). Files that threads use at the same time may exceed both limits.
 
-    A `.npz`, Parquet, Arrow, HDF5 or Zarr file that needs more than `max_held_bytes` at once is refused. Without
-    `max_held_bytes`, one such file may need up to half of the memory of this machine.
+    A `.npz`, Parquet, Arrow, HDF5 or Zarr file that needs more than `max_held_bytes` and more than 64 MiB at once is
+    refused. Without `max_held_bytes`, one such file may need up to half of the memory of this machine, or 1 GiB if that
+    is more.
     """
     files = expand_paths(paths)
     openers = [registry.load_source_opener(format_suffix(file)) for file in files]

@@ -86,7 +86,7 @@ class MappedFile:
         return b"" if self._mapping is None else self._mapping[start : start + nbytes]
 
     def view(self) -> "mmap.mmap | bytes":
-        """Return the mapping, from which to copy many times, after one check for changes."""
+        """Check for changes, and return the mapping. The caller may copy from it many times."""
         self.check_unchanged()
         return b"" if self._mapping is None else self._mapping
 
@@ -164,8 +164,8 @@ class MappedSource(AbstractSource):
 
     def file_extents(self) -> list[list[FileExtent]]:
         extents = self.memory_extents()
-        # If windows overlap, return no extents, so that the feed reads them through the page cache. It holds shared
-        # bytes only once.
+        # If windows overlap, return no extents, so that the feed reads the windows through the page cache. The page
+        # cache holds bytes of several windows only once.
         overlap = any(find_overlap(leaf, spec.nbytes) for leaf, spec in zip(extents, self.specs, strict=False))
         return [] if overlap else self._file.file_extents(extents)
 

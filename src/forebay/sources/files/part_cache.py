@@ -14,8 +14,8 @@ class PartCache(Generic[Part]):
     """Keeps the most recently used parts, up to `max_nbytes` together.
 
     The part that was loaded last stays even if it is larger than `max_nbytes`. A thread that reads from an evicted part
-    keeps it alive, so many threads together may exceed the limit. For parts of one size, use `ChunkCache`, which
-    decompresses them into buffers that it allocates once.
+    keeps it alive, so many threads together may exceed the limit. For parts of one size, use `ChunkCache`, whose
+    buffers are allocated only once.
     """
 
     def __init__(self, max_nbytes: int) -> None:

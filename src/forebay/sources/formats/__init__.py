@@ -1,1 +1,1 @@
-"""Modules such as `npy` and `parquet` open files of one format as a source."""
+"""File formats: modules such as `npy` and `parquet` open one format as a source."""

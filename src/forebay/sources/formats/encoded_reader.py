@@ -1,4 +1,4 @@
-"""Reads the encoded images of a group for a device that decodes them."""
+"""`EncodedReader`: reads the encoded images of a group for a device that decodes them."""
 
 import os
 import stat

@@ -67,9 +67,9 @@ def open_hdf5(
     a dataset is refused, because a file from an untrusted source could name any file of this machine. Pass
     `external_files="read"` if you trust the file.
 
-    The file names the filters that decompress its chunks. Forebay limits the memory of gzip, LZF, SZIP, bzip2, Blosc,
-    LZ4, Bitshuffle and Zstandard. Datasets with another filter are refused. Pass `filters=[number]` with the number of
-    the filter if you trust the file.
+    The file names the filters that decompress its chunks. Forebay limits the memory of the filters that HDF5 itself
+    defines, such as gzip and SZIP, and of LZF, bzip2, Blosc, LZ4, Bitshuffle and Zstandard. A dataset with another
+    filter is refused. Pass `filters=[number]` with the number of the filter if you trust the file.
 
     A chunk is decompressed when its rows are first needed. Up to `max_held_nbytes` of decompressed chunks stay in
     memory (1 GiB for None). The cache always has room for 4 chunks of each dataset. A file is refused if these chunks

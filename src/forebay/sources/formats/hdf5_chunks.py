@@ -25,7 +25,7 @@ _DEFLATE, _SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
 
 def stores_numpy_values(dataset: Any) -> bool:
-    """Return whether the values are in this file, in the binary form of NumPy."""
+    """Return whether the file of a dataset stores its values in NumPy's binary form."""
     if dataset.is_virtual or dataset.external:
         return False
     try:

@@ -288,7 +288,7 @@ class ImageSource(AbstractSource):
 
 
 class _RowNames(Sequence[str]):
-    """The names of all images in error messages, each made when it is needed."""
+    """The names of all images for error messages. A name is made when needed."""
 
     def __init__(self, rows: ImageRows) -> None:
         self._rows = rows

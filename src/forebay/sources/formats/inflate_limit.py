@@ -12,14 +12,14 @@ from typing import Any, Protocol, TypeAlias
 
 __all__ = ["Decompressor", "NewDecompressor", "declared_nbytes", "decompress_limited", "find_decompressor"]
 
-_MAX_DICTIONARY_NBYTES = 512 * 2**20  # bytes; the highest preset of lzma uses 64 MiB
+_MAX_DICTIONARY_NBYTES = 512 * 2**20  # bytes of memory for the dictionary of lzma; its highest preset needs 64 MiB
 _GZIP = 16 + zlib.MAX_WBITS  # window bits for data with a gzip header
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the last 4 bits are arbitrary
 _ZSTD_MAX_BLOCK_NBYTES = 128 * 1024  # bytes that one block can decompress to (RFC 8878)
 _ZSTD_RLE_BLOCK, _ZSTD_COMPRESSED_BLOCK = 1, 2
 _BLOSC_HEADER_NBYTES = 16
-# Bytes that a decompressor gets at first, for each stream after the first one. It copies those that follow its stream.
+# Bytes that a decompressor gets at first, for each stream after the first one. It copies the bytes after its stream.
 _PIECE_NBYTES = 4096
 
 

@@ -11,7 +11,7 @@ from forebay.core.encoded_images import limit_aspect_ratio
 __all__ = ["ROW_VIEWS", "RandomBoxes"]
 
 ROW_VIEWS = 1 << 30  # views of each image; so two epochs have the same boxes with a probability below 1e-9
-_ATTEMPTS = 10  # as in `fb.random_resized_crop`
+_ATTEMPTS = 10  # attempts to draw a box that fits in the image, as in `fb.random_resized_crop`
 _MASK = (1 << 64) - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15  # the increment of SplitMix64
 

@@ -13,8 +13,8 @@ __all__ = ["DaemonThreads"]
 class DaemonThreads:
     """A thread pool that starts threads on demand and never delays the interpreter's exit.
 
-    `concurrent.futures.ThreadPoolExecutor` waits for its threads when the interpreter exits. With it, a thread that
-    waits for a server without an answer would keep the process alive.
+    `concurrent.futures.ThreadPoolExecutor` waits for its threads when the interpreter exits. With that class, a
+    thread that waits for the answer of a server would keep the process alive.
     """
 
     def __init__(self, max_threads: int) -> None:

@@ -17,7 +17,8 @@ __all__ = ["PrefetchedGroup", "Prefetcher", "take_prefetched"]
 # Seconds that a worker thread waits for a group before it reads the group itself. Without this limit, it would wait
 # forever for a group that no prefetcher was told to read.
 _WAIT_SECONDS = 1.0
-# Most skipped groups to record. Groups that another feed of the source reads are recorded too, and never removed.
+# Maximum number of skipped groups to record. Groups that another feed of the source reads are recorded too, and never
+# removed.
 _MAX_SKIPPED = 1024
 
 
@@ -120,7 +121,7 @@ class Prefetcher(LookAhead):
         self._waiters += Counter()  # removes zero counts
 
     def skip(self, key: GroupKey) -> None:
-        """Record that a worker thread reads a group itself, so do not hold it."""
+        """Let the prefetcher not hold a group, because a worker thread reads it itself."""
         if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
             self._skipped[key] += 1
 

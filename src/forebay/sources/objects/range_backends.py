@@ -34,7 +34,7 @@ class RangeResponse:
 
 
 class RangeBackend(Protocol):
-    """Reads byte ranges, each in one attempt. Thread-safe."""
+    """Reads byte ranges, with one attempt for each range. Thread-safe."""
 
     def info(self, path: str) -> Mapping[str, Any]:
         """Return name, type, size and version of one object, as `info` in fsspec does."""

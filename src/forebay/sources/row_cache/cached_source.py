@@ -57,7 +57,7 @@ class CachedSource(AbstractSource):
         used_rows: int,
         key: CheckedKey | None = None,
     ) -> None:
-        """`used_rows` counts the different rows that the pipeline uses. In RAM, `key` is None."""
+        """`used_rows` counts the different rows that the pipeline uses. `key` is None in RAM."""
         self._inner, self._store, self._transform, self._used_rows = inner, store, transform.apply, used_rows
         self._calls_user_code = calls_user_code = transform.calls_user_code
         self._checks = None if key is None else KeyChecks(key, store)
@@ -197,7 +197,7 @@ class CachedSource(AbstractSource):
         self._put(numbers[readable], results)
 
     def _put(self, numbers: Array, leaves: Sequence[Array]) -> None:
-        """Store rows, after a check of the key if it is time for one."""
+        """Store rows. If a check of the key is due, check it first."""
         if self._unreadable:
             self._unreadable.difference_update(numbers.tolist())
         if self._store.count >= self._store.capacity:  # no row may be stored, so do not spend time on a check

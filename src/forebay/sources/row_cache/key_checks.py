@@ -10,8 +10,8 @@ from forebay.sources.row_cache.stored_rows import StoredRows
 
 __all__ = ["CheckedKey", "KeyChecks"]
 
-# A check whether the user's functions have changed may read large arrays. A check that takes longer than these seconds
-# is repeated so rarely that checks take at most this share of the time.
+# A check whether the user's functions have changed may read large arrays. After a check that takes longer than
+# CHEAP_CHECK_SECONDS, the next check waits. Checks then take at most MAX_CHECK_SHARE of the time.
 CHEAP_CHECK_SECONDS, MAX_CHECK_SHARE = 2e-3, 0.05
 
 
@@ -55,7 +55,8 @@ class KeyChecks:
         try:
             with self._pending_lock:
                 self._pending_rows += new_rows
-                # Other threads may be storing the other last rows, and check nothing because these rows are missing.
+                # Count the rows that other threads are storing now. Without these rows, two threads that store the last
+                # rows at the same time would both skip the check.
                 stored_rows = self._pending_rows + self._store.count
             self._check_functions(is_last=stored_rows + unreadable_rows >= self._store.capacity)
             self._store.put(numbers, leaves)

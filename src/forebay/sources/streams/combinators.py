@@ -1,4 +1,4 @@
-"""Streams that wrap another stream and change its order: repeat, and shuffle in a window."""
+"""Streams that repeat another stream, or shuffle it in a window."""
 
 from collections.abc import Sequence
 from typing import Any

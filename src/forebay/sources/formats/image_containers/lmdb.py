@@ -20,7 +20,9 @@ _METADATA_PREFIX = b"__"  # beginning of keys such as `__len__`, whose values ar
 
 
 class LmdbImages(ImageContainer):
-    """The values whose keys begin with `options.column`; without it, all except metadata.
+    """The images of one file: the values whose keys begin with `options.column`.
+
+    Without a column, all values except metadata are images.
 
     With `column="image-"` and `label="label-"`, the label of the image with the key `image-7` is the value of the key
     `label-7`.
@@ -42,8 +44,8 @@ class LmdbImages(ImageContainer):
     def _refuse_other_values(self) -> None:
         """Raise SourceError if only some kinds of keys have images as their values.
 
-        Keys such as `image-7` and `image-8` are of one kind: their bytes before the first digit are equal. This checks
-        the first value of each kind.
+        Keys such as `image-7` and `image-8` are of one kind: their bytes before the first digit are equal. This method
+        examines the first value of each kind.
         """
         firsts: dict[bytes, LmdbValue] = {}
         for value in self._images:
