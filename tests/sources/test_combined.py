@@ -33,8 +33,8 @@ class TestJoinedArrays(SourceTests):
         return JoinedSource([ArraySource(part) for part in parts]), np.concatenate(parts)
 
 
-class TestJoinedArraysOfManyUnits(SourceTests):
-    """Rows of 37 bytes at odd addresses: no unit of several bytes divides their distances."""
+class TestJoinedArraysAtOddAddresses(SourceTests):
+    """Rows of 37 bytes in arrays that begin at odd addresses."""
 
     def make_source(self, tmp_path):
         buffers = random_parts(38, dtype="u1")
@@ -64,16 +64,16 @@ class TestJoinedSlicesInAnotherOrder(SourceTests):
         return JoinedSource([ArraySource(part) for part in parts]), np.concatenate(parts)
 
 
-class TestJoinedLongRowsOfFewUnits(SourceTests):
-    """Rows of three units of 256 bytes."""
+class TestJoinedLongRows(SourceTests):
+    """Rows of 768 bytes, with 256 bytes between two arrays."""
 
     def make_source(self, tmp_path):
         parts = parts_with_gaps(768, gap=256)
         return JoinedSource([ArraySource(part) for part in parts]), np.concatenate(parts)
 
 
-class TestJoinedLongRowsOfManyUnits(SourceTests):
-    """Rows of 9,001 units of one byte."""
+class TestJoinedLongRowsOfOddLength(SourceTests):
+    """Rows of 9,001 bytes, with one byte between two arrays."""
 
     def make_source(self, tmp_path):
         parts = parts_with_gaps(9001, gap=1)

@@ -1,4 +1,4 @@
-"""Decoder threads decode all rows of a group on all cores, and raise the first row's error."""
+"""Decoder threads decode a group on all cores, and raise the first failed row's error."""
 
 import os
 import threading

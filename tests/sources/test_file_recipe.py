@@ -53,7 +53,7 @@ def test_a_row_cache_on_disk_refuses_downloaded_objects_without_a_version(tmp_pa
         cached_rows(server.url + "/a.csv", tmp_path / "rows", cache=tmp_path / "copies")
 
 
-def test_local_files_behind_a_cache_are_identified_by_their_times(tmp_path):
+def test_a_row_cache_on_disk_accepts_local_files_behind_a_download_cache(tmp_path):
     (tmp_path / "a.csv").write_bytes(OLD)
     files, options = str(tmp_path / "*.csv"), {"cache": tmp_path / "copies"}
     assert cached_rows(files, tmp_path / "rows", **options) == [[2, 4], [6, 8]]

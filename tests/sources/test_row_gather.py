@@ -122,7 +122,7 @@ def test_a_read_only_target_raises_an_error():
         gather_of([np.zeros((50, 100), np.uint8)])(np.array([3, 4]), out)
 
 
-def test_slices_of_one_array_are_joined_without_a_search_for_their_parts():
+def test_joined_slices_of_one_array_have_the_rows_of_the_array():
     array = np.random.default_rng(7).integers(0, 256, (90, 4), dtype=np.uint8)
     with fb.concat(*map(fb.from_arrays, np.array_split(array, 3))).shuffle(seed=2).batch(90).feed("numpy") as feed:
         (found,) = [batch.copy() for batch in feed]

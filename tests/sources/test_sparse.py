@@ -93,7 +93,7 @@ def test_unsorted_columns_and_duplicates_are_added_as_scipy_does():
     assert matrix.indices.tolist() == [2, 0, 2]
 
 
-def test_special_values_and_explicit_zeros_are_kept():
+def test_nan_and_infinity_are_kept():
     matrix = make_csr(np.array([np.nan, -0.0, np.inf]), [0, 1, 2], [0, 3], (1, 4))
     found = read(SparseSource(matrix), [0])[0][0]
     assert np.isnan(found[0])

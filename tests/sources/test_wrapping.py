@@ -34,7 +34,7 @@ ATTRIBUTES = {
     "held_nbytes": 50,
 }
 CALLS = {"counters", "decisions", "decompress", "close", "gather", "prefetch"}
-# Members of these kinds belong to the wrapped rows:
+# Members that a `WrappingSource` does not forward, because they describe its own rows or for the reason given here:
 DESCRIBING_ROWS = {
     *("specs", "structure", "stored_rows", "row_lengths", "chunk_policy"),
     *("gather_rows", "gather_columns", "gather_leaves", "windows"),  # the defaults call `gather`

@@ -35,7 +35,7 @@ def exact_crop(image, box, size):
 @given(images=image_batches(channels=(1, 3, 4)), size=SIZES, seed=st.integers(0, 100))
 def test_pixels_are_those_of_the_exact_filter(images, size, seed):
     crop = fb.random_resized_crop(size, scale=(0.01, 1), ratio=(0.3, 3))
-    limit = 0.7 if images.dtype == np.uint8 else 2e-3  # of 0.7, rounding to a byte takes 0.5
+    limit = 0.7 if images.dtype == np.uint8 else 2e-3  # rounding to a byte accounts for 0.5 of the 0.7
     found = host_batch(crop, images, seed)
     for image, box, pixels in zip(images, parameters_of(crop, images, seed).tolist(), found, strict=True):
         np.testing.assert_allclose(pixels, exact_crop(image, box, size), rtol=0, atol=limit)

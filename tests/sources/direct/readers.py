@@ -28,7 +28,7 @@ __all__ = [
 
 
 class ReadSource(AbstractSource):
-    """A source whose rows a reader gathers."""
+    """Presents a reader as a source, so that the tests of sources can test it."""
 
     immutable = True
 
@@ -95,7 +95,7 @@ def epoch_of(feed):
 
 
 def numbers_of(rows):
-    """Return the row numbers that rows of `numbered` begin with."""
+    """Return the row numbers at the beginning of rows that `write_numbered` wrote."""
     return rows[:, :8].copy().view(np.int64).ravel()
 
 

@@ -31,7 +31,7 @@ def test_combined_files_are_read_directly(tmp_path, monkeypatch, combine, strate
             assert np.array_equal(epoch_of(feed), whole[epoch_rows(pipeline, epoch)])
 
 
-def test_zipped_files_of_different_lengths_are_read_directly(tmp_path, monkeypatch):
+def test_zipped_files_of_different_lengths_yield_the_rows_of_their_order(tmp_path, monkeypatch):
     (first, rows), (second, others) = (write_numbered(tmp_path, rows=n, name=f"{n}.npy") for n in (3000, 2000))
     pretend_uncached(monkeypatch)
     pipeline = fb.zip_rows(fb.from_files(first).take(2000), fb.from_files(second)).shuffle(seed=1, block=100)

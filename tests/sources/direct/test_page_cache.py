@@ -1,4 +1,4 @@
-"""The thread that reads files into the page cache, whose state the tests script."""
+"""The thread that reads files into the page cache. Tests replace the cached share."""
 
 import pytest
 

@@ -60,7 +60,7 @@ def test_each_chunk_is_decompressed_once_if_the_budget_holds_all():
     assert sorted(decompressor.calls) == list(range(20))
 
 
-def test_reads_within_the_held_chunks_decompress_each_once():
+def test_reads_within_the_held_chunks_decompress_each_chunk_once():
     leaf, decompressor = make(EVEN, held_nbytes=8 * CHUNK_NBYTES)
     gather(leaf, np.repeat(np.arange(20), 3))
     gather(leaf, np.arange(20)[::-1])

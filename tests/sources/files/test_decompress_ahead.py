@@ -1,4 +1,4 @@
-"""Background threads decompress several files at once, each once per epoch, within the budget."""
+"""Background threads decompress several files at the same time, within the memory budget."""
 
 import threading
 import time

@@ -70,13 +70,13 @@ PARQUET_FILES = [parquet_bytes(TABLE, row_group_size=20, compression=name) for n
 
 @in_a_folder
 @given(content=damaged_files(ARROW_FILES), options=st.sampled_from(OPTIONS))
-def test_a_damaged_arrow_file_is_refused_by_name_or_read(tmp_path, content, options):
+def test_a_damaged_arrow_file_is_read_or_named_in_an_error(tmp_path, content, options):
     read_or_refuse(open_arrow, tmp_path / "x.arrow", content, options)
 
 
 @in_a_folder
 @given(content=damaged_files(PARQUET_FILES), options=st.sampled_from(OPTIONS))
-def test_a_damaged_parquet_file_is_refused_by_name_or_read(tmp_path, content, options):
+def test_a_damaged_parquet_file_is_read_or_named_in_an_error(tmp_path, content, options):
     read_or_refuse(open_parquet, tmp_path / "x.parquet", content, options)
 
 

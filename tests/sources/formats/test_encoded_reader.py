@@ -47,7 +47,7 @@ def test_missing_special_and_huge_files_are_left_to_the_host(tmp_path, monkeypat
     assert [read_small_file(tmp_path / name) for name in names] == [None] * 4
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1e-9], ids=["slow", "fast"])
+@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["slow", "fast"])
 def test_slow_and_fast_reads_return_the_contents_in_order(monkeypatch, seconds):
     monkeypatch.setattr(encoded_reader, "SLOW_READ_SECONDS", seconds)
     reader = EncodedReader(lambda number: None if number == 3 else bytes([number]))

@@ -1,4 +1,4 @@
-"""Damaged files that contain images are refused or named, and memory stays within the budget."""
+"""Damaged files with images give rows or an error, and stay within the budget."""
 
 import contextlib
 import gzip

@@ -96,7 +96,7 @@ def test_sixteen_bit_images_are_refused(tmp_path):
 
 
 def png_of_16_bits(color_type, channels):
-    """Return a PNG file, because Pillow cannot write one with 16 bits for each of several channels."""
+    """Return a PNG file with 16 bits per channel. Pillow writes only gray ones."""
     line = b"\0" + struct.pack(">H", 300) * channels * 4
     header = struct.pack(">IIBBBBB", 4, 3, 16, color_type, 0, 0, 0)
     parts = [(b"IHDR", header), (b"IDAT", zlib.compress(line * 3)), (b"IEND", b"")]

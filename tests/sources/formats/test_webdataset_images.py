@@ -22,7 +22,7 @@ def write_jpegs(path, rows):
 
 
 def received_images(path):
-    """Return the images of an archive, each decoded on its own."""
+    """Decode the images of an archive one by one, and return them."""
     source = open_webdataset(path, size=(6, 8), decoder="simplejpeg")
     out = [spec.empty(len(source)) for spec in source.specs]
     for row in range(len(source)):
@@ -47,7 +47,7 @@ def test_an_archive_counts_the_images_of_each_decoder(tmp_path):
     assert source.read_decision.choice == "simplejpeg"
 
 
-def test_images_keep_the_pixels_of_pillow_unless_another_decoder_is_requested(tmp_path):
+def test_pillow_decodes_the_images_of_an_archive_by_default(tmp_path):
     source = open_webdataset(write_jpegs(tmp_path / "x.tar", range(3)), size=(6, 8))
     assert source.read_decision.choice == "pillow"
     assert source.counters() == {"pillow_images": 0}

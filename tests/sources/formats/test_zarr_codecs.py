@@ -1,7 +1,7 @@
 """The codecs of Zarr stores.
 
-A safe codec decompresses a chunk to at most the bytes that its shape needs. Forebay uses another codec only if the
-user names it.
+Forebay refuses a chunk that decompresses to many more bytes than its shape needs. It uses a codec that is not known to
+be safe only if the user names this codec.
 """
 
 import json

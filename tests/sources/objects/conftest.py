@@ -37,7 +37,10 @@ sys.stdin.read()
 
 @dataclass
 class Bucket:
-    """A new bucket for each test. `options` reach it through the proxy, `client` directly."""
+    """A new bucket for each test.
+
+    Requests with `options` go through the proxy. Requests of `client` go to the server directly.
+    """
 
     name: str
     client: Any

@@ -33,7 +33,10 @@ def refuse(status, code):
 
 
 class FaultyProxy:
-    """Serves until it is closed. Range requests use up `faults` one by one, all other requests `refusals`."""
+    """Forwards requests to a server until it is closed.
+
+    A range request takes the next fault from `faults`. Any other request takes the next fault from `refusals`.
+    """
 
     def __init__(self, upstream_port, *, latency_seconds=0.0):
         self.faults, self.refusals = deque(), deque()

@@ -1,4 +1,4 @@
-"""Rows on a scripted HTTP server: requests for them, and changes of the replies."""
+"""Helpers of the HTTP tests: rows on a scripted server, requests and changed replies."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Rows of S3 objects equal those of local files, also after network faults."""
+"""Rows of S3 objects equal the stored arrays, also after network faults."""
 
 import io
 
@@ -134,7 +134,7 @@ def test_a_missing_response_is_requested_again(bucket, images):
     assert counts["retries"] >= 1
 
 
-def test_two_feeds_of_one_source_get_their_own_rows(bucket, images):
+def test_two_feeds_of_one_source_get_the_same_rows(bucket, images):
     pipeline = feed_of(bucket, images).batch(50)
     with pipeline.feed("numpy") as one, pipeline.feed("numpy") as two:
         pairs = [(np.array(left), np.array(right)) for left, right in zip(one, two, strict=True)]
@@ -276,7 +276,7 @@ def test_compressed_members_are_downloaded_once(bucket, tmp_path):
     assert len(bucket.proxy.ranges) - requested < requested
 
 
-def test_an_object_that_is_listed_twice_is_downloaded_once(bucket, tmp_path):
+def test_the_rows_of_an_object_that_is_listed_four_times_are_repeated(bucket, tmp_path):
     url = bucket.put_npy("a.npy", np.asfortranarray(SMALL))
     source = open_paths([url] * 4, storage_options=bucket.options, cache=tmp_path)
     assert_rows(source, slice(0, 80), [np.concatenate([SMALL] * 4)])

@@ -86,7 +86,7 @@ class WithUnreadableRow(ArraySource):
 
 def test_an_unreadable_row_does_not_cause_a_check_at_every_later_piece(monkeypatch):
     monkeypatch.setattr(key_checks, "CHEAP_CHECK_SECONDS", -1)
-    monkeypatch.setattr(key_checks, "MAX_CHECK_SHARE", 1e-12)  # the next check is after 30 years or so
+    monkeypatch.setattr(key_checks, "MAX_CHECK_SHARE", 1e-12)  # the next check is due after days
     inner, key = WithUnreadableRow(TREE), CountingKey()
     transform = RowTransform(tuple(inner.specs), inner.structure)
     source = CachedSource(inner, RamRows(inner.specs, 40, None, 13), transform, used_rows=40, key=key)
@@ -101,7 +101,7 @@ def test_an_unreadable_row_does_not_cause_a_check_at_every_later_piece(monkeypat
 
 
 def test_two_threads_that_store_the_last_rows_at_once_check_functions_first(monkeypatch):
-    """While the first half is being stored, another thread stores the second half. The first check was before both."""
+    """A call stores rows 20 to 39 while another call stores rows 0 to 19."""
     monkeypatch.setattr(key_checks, "CHEAP_CHECK_SECONDS", -1)
     monkeypatch.setattr(key_checks, "MAX_CHECK_SHARE", 1e-12)
     inner, key, store = ArraySource(TREE), CountingKey(), RamRows(ArraySource(TREE).specs, 40, None, 40)
@@ -256,6 +256,8 @@ def test_a_plan_of_endless_groups_of_stored_rows_ends():
 
 
 class FirstRowDamaged(ArraySource):
+    """Cannot read the first row of each gather."""
+
     error_limit = ErrorLimit("from_images", 1)
 
     def gather(self, rows, out):

@@ -36,8 +36,8 @@ class Unpicklable:
         raise TypeError("no way")
 
 
-class LoadsOnlyInParent:
-    """A function that loads in this process only."""
+class NotLoadable:
+    """A function that can be pickled, but that no process can load."""
 
     home = os.getpid()
 
@@ -189,8 +189,8 @@ def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason():
 
 def test_the_error_names_a_function_that_does_not_load_in_the_worker(block):
     with (
-        ProcessPool(LoadsOnlyInParent(), 1) as pool,
-        pytest.raises(PipelineError, match=r"could not load LoadsOnlyInParent.*cannot be found"),
+        ProcessPool(NotLoadable(), 1) as pool,
+        pytest.raises(PipelineError, match=r"could not load NotLoadable.*cannot be found"),
     ):
         pool.run(0, block, 1)
 

@@ -18,7 +18,7 @@ def rows():
 
 
 def wide_rows():
-    """Rows so wide that a batch of a few dozen exceeds one message."""
+    """Return rows of 8 KB. A few dozen of them exceed `PIECE_NBYTES`."""
     return {"x": np.arange(ROWS * 1000, dtype=np.float64).reshape(ROWS, 1000), "number": np.arange(ROWS)}
 
 
