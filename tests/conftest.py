@@ -1,7 +1,8 @@
 """Test tiers, framework processes, and a clean process state for every test file.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"`, the
-command of the README, leaves out the files in LONG and the tests marked `long`. `.ci/run` runs these tests afterwards.
+command of the README, leaves out the files in LONG and the tests marked `long`. `.ci/run` runs these long tests with a
+second command.
 """
 
 import gc

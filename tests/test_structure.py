@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "forebay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_ENTRIES, MAX_LINES, MAX_PARAMETERS = 13, 350, 6
 MIN_LINES = 60  # of a module that only one other module imports
-FAMILIES = {"HostCopier"}  # the same role, once for each framework
+FAMILIES = {"HostCopier"}  # class names that may occur several times: the same role, once for each framework
 # Packages with one module for each member of a family. Most families are tables of the registry.
 FAMILY_PACKAGES = {"forebay.measure.bench.cases"}
 

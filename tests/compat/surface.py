@@ -149,7 +149,7 @@ def _describe(name: str, what: Any) -> dict[str, Any]:
 
 
 def _members(name: str, kind: type, *, own_only: bool = False) -> dict[str, Any]:
-    """Return public methods with their keywords, and other public attributes, without test methods."""
+    """Return public methods with their parameters, and other public attributes, without test methods."""
     names = vars(kind) if own_only else dir(kind)
     public = [member for member in names if not member.startswith(("_", "test_")) or member == "__init__"]
     signatures, attributes = {}, []

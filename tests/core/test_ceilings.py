@@ -34,6 +34,6 @@ def test_speeds_of_threads_are_interpolated_and_then_constant():
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 64), (64, 64), (400, 64)])
-def test_speeds_out_of_order_are_refused(sizes):
+def test_missing_zero_repeated_or_unsorted_row_sizes_are_refused(sizes):
     with pytest.raises(ValueError, match="ascending order"):
         RowSpeeds(tuple(RowSpeed(size, 1e9) for size in sizes))

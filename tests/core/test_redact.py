@@ -125,7 +125,7 @@ def test_a_long_text_is_not_redacted_in_quadratic_time(text):
     assert redact_text(text) == text
 
 
-def test_a_stored_object_shows_no_path():
+def test_a_stored_object_is_shown_without_credentials():
     shown = StoredObject("https://***@h/a.npy", "https://me:pw@h/a.npy", 3, "")
     assert "pw" not in repr(shown)
 

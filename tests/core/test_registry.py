@@ -1,4 +1,4 @@
-"""If a module is missing or too old, an error says what to install."""
+"""Errors of the registry: a missing or old module says what to install, and unknown frameworks are refused."""
 
 import sys
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Shared blocks: both processes see them, arrays keep them alive, and they are always freed."""
+"""Shared blocks: an attached block has the same memory, arrays keep it alive, and it is always freed."""
 
 import gc
 import pickle
@@ -43,7 +43,7 @@ def is_mapped(address):
     return any(start <= address < stop for start, stop in spans)
 
 
-def test_each_side_reads_what_the_other_writes(kind):
+def test_an_attached_block_has_the_content_of_the_original(kind):
     with SharedBlock(NBYTES) as block, SharedBlock.attach(block.handle) as attached:
         array_over(block)[:] = np.arange(NBYTES) % 251
         np.testing.assert_array_equal(array_over(attached), np.arange(NBYTES) % 251)

@@ -27,7 +27,7 @@ def nearest(row, good):
 
 
 @given(failed=st.sets(st.integers(0, 23)), batch_rows=st.integers(1, 9))
-def test_each_row_is_replaced_by_the_nearest_good_row_of_its_batch_up_to_a_batch_without_one(failed, batch_rows):
+def test_the_nearest_good_row_replaces_an_unreadable_row_up_to_a_batch_without_good_rows(failed, batch_rows):
     batches = [range(start, min(start + batch_rows, 24)) for start in range(0, 24, batch_rows)]
     without_good_row = [number for number, batch in enumerate(batches) if failed.issuperset(batch)]
     repair = RowRepair.of([unreadable(row) for row in failed], 24, batch_rows)

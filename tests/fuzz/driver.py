@@ -20,7 +20,7 @@ from tests.fuzz.verdict import Kind, Verdict
 __all__ = ["FuzzPlan", "FuzzedCase", "run_cases"]
 
 CASE_SECONDS = 60.0  # a case takes milliseconds; a busy machine may take a thousand times as long
-START_SECONDS = 300.0  # the first case of a worker also imports libraries and makes the samples
+START_SECONDS = 300.0  # the first case of each format in a worker also imports libraries and makes the samples
 UNIT_CASES = 50  # cases of one format that a worker takes at a time
 WORKER_CASES = 3000  # cases after which a new process replaces a worker, so that leaks do not add up
 _ROOT = Path(__file__).parents[2]
@@ -145,7 +145,7 @@ class _WorkerProcess:
         self._served, self._started_formats = 0, set()
 
     def _end_with_log(self) -> str:
-        """End the process, and return the lines of Forebay in the traceback that it wrote."""
+        """End the process. Return the first line of Forebay in its log, and the last line of the log."""
         self._end()
         lines = self._log.read_text(errors="replace").splitlines()
         places = [line.strip() for line in lines if "/src/forebay/" in line][:1]

@@ -24,6 +24,7 @@ _CODE_EVENTS = {
     *("subprocess.Popen", "pickle.find_class"),
 }
 _CHANGE_EVENTS = {"os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.truncate"}
+# Folders that a case may read, besides its own folder and this project.
 _LIBRARIES = ("/proc", "/sys", "/dev", "/etc", "/usr", sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"))
 _PROJECT = str(Path(__file__).parents[2])
 _GHOSTSCRIPT = f"#!/bin/sh\nmkdir {EXECUTED}\n"  # Pillow looks for this program on PATH

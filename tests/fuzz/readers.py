@@ -28,7 +28,10 @@ class InconsistentRowsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReadRows:
-    """The first rows of a source, one array per leaf. The list is empty if the rows are too large to compare."""
+    """The first rows of a source, one array per leaf.
+
+    The list is empty if there are no rows, or if rows are too large or differ in length. It is empty for captures too.
+    """
 
     leaves: list[Any]
 

@@ -21,9 +21,9 @@ class Kind(StrEnum):
     """The classes of the table. All classes after REFUSED are failures."""
 
     SAME = "same rows"  # the rows of the undamaged sample
-    OTHER = "other rows"  # the format has no checksum that could show the damage
+    OTHER = "other rows"  # other rows, and no checksum covers the damage; or rows of an attack that did no harm
     REFUSED = "refused"  # a Forebay error
-    WRONG = "wrong rows"  # other rows although a checksum covers the damage, or two reads differ
+    WRONG = "wrong rows"  # other rows although a checksum covers the damage, or `InconsistentRowsError`
     UNTYPED = "untyped error"  # an exception that is no Forebay error
     MEMORY = "memory"  # more memory than the budget
     HARM = "harm"  # code was executed, or a file outside was used

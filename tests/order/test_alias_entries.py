@@ -19,7 +19,7 @@ def bits_for(weights):
 
 
 def shares(entries):
-    """Return the total size of the parts of all buckets that each number has."""
+    """Return for each index the total size of the parts of buckets from which a draw returns this index."""
     thresholds = entries & np.uint64(_BUCKET - 1)
     aliases = (entries >> np.uint64(32)).astype(np.int64)
     found = thresholds.astype(object)

@@ -129,7 +129,7 @@ def test_stop_all_ends_with_the_row_that_completes_the_last_part(parts, weights,
 
 
 @given(made=interleaved_orders(), shards=st.integers(1, 5))
-def test_shards_of_an_interleaved_order_are_its_positions(made, shards):
+def test_the_shards_of_an_interleaved_order_together_have_all_its_rows(made, shards):
     _, order = made
     rows = np.empty(order.length, np.int64)
     for shard in range(shards):
@@ -151,7 +151,7 @@ def test_a_seed_gives_each_epoch_its_own_pattern():
     assert len({tuple((all_rows(order, epoch) < 50).tolist()) for epoch in range(10)}) == 10
 
 
-def test_long_chunks_of_positions_are_computed_in_steps():
+def test_many_positions_that_are_computed_in_steps_have_the_right_rows():
     parts = [OrderPart(Sequential(10**6), 0), OrderPart(Sequential(10**6), 10**6)]
     order = Interleaved.of(parts, (2, 1), "first", None)
     rows = all_rows(order)

@@ -28,7 +28,7 @@ def test_a_bucket_has_similar_lengths_or_few_batches(lengths, tokens):
     for number, bound in enumerate(bounds.tolist()):
         inside = np.sort(lengths[numbers == number])
         assert inside[-1] == bound
-        rest = inside[inside > inside[0]]  # without the shortest rows, the bucket was too small
+        rest = inside[inside > inside[0]]  # without its shortest rows, the bucket would have too few batches
         assert inside[0] * MAX_GROWTH > bound or len(rest) < MIN_BUCKET_BATCHES * (tokens // bound)
 
 

@@ -199,7 +199,7 @@ def test_an_order_that_repeats_no_row_gives_each_row_once(order, epoch):
     assert order.repeats_rows or len(set(found)) == len(found)
 
 
-def test_only_a_repeat_of_several_passes_repeats_rows():
+def test_an_order_repeats_rows_if_it_wraps_a_repeat_of_several_passes():
     assert Shuffled(Repeated(Sequential(4), 2), 0).repeats_rows
     assert Take(Repeated(Sequential(4), None), 3).repeats_rows
     assert not BlockShuffled(Repeated(Sequential(4), 1), 0, 2, 2).repeats_rows

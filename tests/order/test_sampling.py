@@ -1,4 +1,4 @@
-"""Weighted sampling: exact tables, the right distribution, and independent positions and epochs."""
+"""Weighted sampling: the right distribution, independent positions and epochs, and repeatable draws."""
 
 import numpy as np
 import pytest

@@ -16,7 +16,7 @@ START = Cursor()
 
 
 def positions(schedule, cursor=START, group=1000):
-    """Return the pass number and the global positions of each batch."""
+    """Return the pass number of each batch, and its positions in the order of all shards."""
     found = []
     for part in schedule.groups(cursor, group):
         first = part.base + schedule.shard_index

@@ -30,7 +30,10 @@ class ImageHandOff(FakeDeviceHandOff):
 
 
 class DeviceLikeEngine(HostEngine):
-    """An engine with host memory that claims to be a device. It stages rows that are not contiguous."""
+    """An engine with host memory that claims to be a device.
+
+    It has no driver, so use it with rows that a device cannot pull, such as rows that are not contiguous.
+    """
 
     name = "device-like"
     is_device = True

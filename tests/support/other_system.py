@@ -1,6 +1,7 @@
 """Simulates a system without the Linux-only names of the standard library.
 
-Import this module first in a new process. It loads the standard modules, then removes what macOS or Windows lacks.
+Import this module first in a new process, and call `simulate`. This function loads the standard modules, then removes
+what macOS or Windows lacks.
 """
 
 import ctypes

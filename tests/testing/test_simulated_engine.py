@@ -1,4 +1,4 @@
-"""The simulated engine passes `EngineTests` and raises HazardError on every misuse of a slot."""
+"""The simulated engine passes `EngineTests`, and raises HazardError if a slot is misused."""
 
 import time
 from itertools import islice

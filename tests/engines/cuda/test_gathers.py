@@ -1,4 +1,4 @@
-"""Arguments of the kernels that gather, sort and permute rows, on a fake device."""
+"""Arguments of the kernels that gather rows, sort them and compute their numbers, on a fake device."""
 
 import ctypes
 import re

@@ -101,7 +101,7 @@ def test_extents_are_16_byte_aligned_exactly_if_all_rows_begin_and_end_aligned(b
 
 
 @given(batch_rows=st.integers(1, 9), row_nbytes=st.integers(1, 70), gap=st.sampled_from([0, 1, 100]))
-def test_destination_has_gaps_between_batches(batch_rows, row_nbytes, gap):
+def test_the_addresses_of_a_destination_include_gaps_between_batches(batch_rows, row_nbytes, gap):
     place = Destination(DEVICE_ADDRESS, batch_rows, batch_rows * row_nbytes + gap, row_nbytes)
     expected = [DEVICE_ADDRESS + i // batch_rows * place.batch_stride + i % batch_rows * row_nbytes for i in range(30)]
     assert place.addresses(np.arange(30)).tolist() == expected

@@ -193,7 +193,7 @@ class FakeGpu:
                 queue.work.append(Work(partial(ctypes.memset, pointer, POISON, nbytes), ready))
 
     def check_device(self, pointers, nbytes, what):
-        """Check that ranges are in allocated device memory. `what` is the beginning of the error, up to the verb."""
+        """Check that ranges are in allocated device memory. `what` begins the error, such as "a copy reads"."""
         if not _are_within(spans_of(self.memory), pointers, nbytes):
             raise self.fault(f"{what} device memory that is not allocated")
 

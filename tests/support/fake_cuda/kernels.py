@@ -1,4 +1,4 @@
-"""The kernels of `gather.cu` and `sort.cu`, in NumPy. They check every address that they read or write."""
+"""The kernels of `gather.cu`, `sort.cu` and `images.cu`, in NumPy. They check every address that they use."""
 
 import ctypes
 from types import SimpleNamespace

@@ -178,7 +178,7 @@ def test_without_a_size_all_images_must_have_the_size_of_the_first(tmp_path, fra
         decode_all(pipeline, framework)
 
 
-def test_epochs_and_resumed_feeds_have_the_same_rows(tmp_path, framework):
+def test_a_resumed_feed_has_the_same_rows(tmp_path, framework):
     save_images(tmp_path, [(30, 40)] * 23)
     pipeline = open_images(tmp_path, label="folder").shuffle(seed=3).batch(4)
     with feed_of(pipeline, framework) as feed:

@@ -30,7 +30,7 @@ def place(request, tmp_path):
 
 
 @pytest.mark.parametrize("resident", ["never", "auto"])
-def test_the_second_epoch_of_a_feed_is_pulled(framework, place, resident):
+def test_a_feed_pulls_rows_or_keeps_them_resident_after_its_cache_is_complete(framework, place, resident):
     pipeline, plain = pipeline_of(place), fb.from_arrays(ROWS).map(invert).shuffle(seed=1).batch(100)
     with feed_of(pipeline, framework, resident=resident) as feed:
         assert feed.plan.transport is None

@@ -44,7 +44,7 @@ CHOSEN = {  # name: (pipeline, whether the device computes the row numbers)
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_the_device_computes_the_row_numbers(name, framework):
+def test_the_device_computes_the_row_numbers_of_most_orders(name, framework):
     pipeline, on_device = CHOSEN[name]
     assert_same_as_host(pipeline.batch(100), framework, epochs=2, resident="never")
     assert ("compute_rows" in framework.gpu.launched) == on_device

@@ -1,4 +1,4 @@
-"""Fills on the consumer's thread, for fills that only enqueue work."""
+"""Fills that only enqueue work run on the consumer's thread, other fills on worker threads."""
 
 import itertools
 import random
@@ -313,7 +313,7 @@ def test_edges_are_refreshed_only_for_groups_that_contain_them(framework, filler
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_edges_are_in_at_most_two_groups_of_a_shuffle(framework, refreshes, seed):
+def test_edges_of_a_shuffle_are_refreshed_for_at_most_two_groups(framework, refreshes, seed):
     pipeline = fb.from_arrays({"x": unaligned_rows(40, LARGE)}).shuffle(seed=seed).batch(2)
     with feed_of(pipeline, framework, resident="never") as feed:
         locate_rows(framework, feed)

@@ -39,7 +39,7 @@ def clear_orders_after_test():
     clear_order_caches()
 
 
-# By a new iteration, close or Ctrl-C
+# Fills interrupted by a new iteration, close or Ctrl-C
 
 
 @pytest.mark.parametrize("taken", [1, 6, 20])
@@ -106,7 +106,7 @@ def test_ctrl_c_while_a_group_is_claimed_loses_no_slot(monkeypatch):
         assert_same(consumer.found, host_epoch(pipeline, 5))
 
 
-# By errors
+# Fills interrupted by errors
 
 
 @pytest.mark.parametrize("group", [0, 1, 3, 4])
@@ -144,7 +144,7 @@ def test_a_permanent_device_failure_is_raised_in_an_endless_epoch(monkeypatch):
         assert batches == []
 
 
-# By another thread
+# Fills interrupted by another thread
 
 
 @pytest.mark.parametrize("number", [0, 1, 4])
