@@ -1,4 +1,4 @@
-"""Applies the code of a cure to a script, at the lines that the comments in the code name."""
+"""Applies the code of a cure to a script. Comments in the code name the lines to change."""
 
 import ast
 import re

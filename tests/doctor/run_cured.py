@@ -67,7 +67,10 @@ def _end_workers(names):
 
 
 class _Shortened(ast.NodeTransformer):
-    """Limits the `for` loops at the top level of a script to FEW iterations, but not the loops in them."""
+    """Limits each `for` loop at the top level of a script to FEW iterations.
+
+    The loops inside these loops are not limited.
+    """
 
     def visit_For(self, node):
         node.iter = ast.Call(ast.Name("few", ast.Load()), [node.iter], [])

@@ -39,7 +39,10 @@ def sleep():
 
 @pytest.fixture
 def names_of():
-    """Return a function that runs another function in a thread and returns the names of the calls that it waits in."""
+    """Return a function that runs another function in a thread.
+
+    The returned function returns the names of the calls in which the thread waits.
+    """
     functions, threads = CalledFunctions(SourceLines()), []
 
     def names_of(function, expected):

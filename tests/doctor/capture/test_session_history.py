@@ -1,4 +1,4 @@
-"""A session records the history of the steps after the profiled ones, unless they are short."""
+"""A session records the history of all steps after the profiled steps, unless the steps are short."""
 
 import time
 

@@ -58,7 +58,7 @@ class LoopSite:
         return self.count - self.warm_count >= MIN_WINDOW_STEPS
 
     def exclude(self, start: int, end: int) -> None:
-        """Exclude the time from `start` to `end` from the times since the first events of the site and its warm-up.
+        """Do not count the time from `start` to `end` as time in which the site recurred.
 
         In this time, a compilation delayed the events of the site.
         """

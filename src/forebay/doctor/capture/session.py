@@ -197,7 +197,7 @@ class Session:
         return self._other_threads_clock.other_cores(self.detector.start, max(ends))
 
     def _excerpt(self) -> dict[str, Any]:
-        """Return the excerpt of the script, so that the rules can fit the code of cures to it."""
+        """Return the excerpt of the script, which the code of cures must fit."""
         try:
             return excerpt_files(list(self.ledger.lines.locations))
         except Exception as error:

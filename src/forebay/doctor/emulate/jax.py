@@ -213,7 +213,7 @@ def _leave_out(emulator: Emulator, original: Any) -> Any:
 
 
 def _return_zeros(emulator: Emulator, original: Any) -> Any:
-    """Return a hook that skips a callback on the target line and returns zeros of the declared shapes."""
+    """Return a hook that returns zeros on the target line, instead of adding a callback."""
 
     def hook(callback: Any, result_shape_dtypes: Any, *args: Any, **kwargs: Any) -> Any:
         if not emulator.is_target_calling():

@@ -21,7 +21,7 @@ not know. A "line" in this list is an index into `Capture.lines`. The keys by ev
               graph break after which PyTorch compiles)
     build     what (such as Dataset, Session, Model, function, iterator), function (its name), dtype, device,
               constants_nbytes, shuffle_rows, prefetch, workers, pinned, persistent (whether workers stay alive),
-              batch_rows, fit (number of the `fit` call that created the iterator).
+              batch_rows, mapped_at (as for "input"), fit (number of the `fit` call that created the iterator).
               A PyTorch module: source and moved_nbytes, if its device changes.
               A Keras model: jit_compile, run_eagerly, steps_per_execution.
               A DataLoader: dataset_rows, random_rows (whether the code that makes a row seems to draw random numbers),

@@ -40,7 +40,7 @@ def seen():
 
 @pytest.fixture
 def fake():
-    """Make all tensors of a test fake: they have no memory, and may be on a GPU that this machine does not have."""
+    """Make all tensors of a test fake: without memory, on any device."""
     with FakeTensorMode(shape_env=ShapeEnv()):
         yield
 

@@ -214,7 +214,7 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> Callabl
 
 
 def _may_be_on_device(value: Any) -> bool:
-    """Whether a value is a tensor outside of the host, or an instance of a subclass of `Tensor`.
+    """Whether a value may be a tensor outside of the host; True for each tensor of a subclass.
 
     This does not read `is_cpu` of a subclass, which may run code of the script.
     """
