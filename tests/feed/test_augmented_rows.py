@@ -160,7 +160,7 @@ def test_each_pass_of_a_repeat_after_batch_has_its_own_pixels():
     assert sorted(others) == sorted(pixels)
 
 
-def test_random_numbers_of_ready_made_batches_belong_to_the_batch_and_the_place():
+def test_shards_and_devices_do_not_change_the_pixels_of_ready_made_batches():
     pipeline = augment(fb.from_batches(loaded_batches))
     whole = epochs_of(pipeline)
     assert len({checksum for epoch in whole for _, checksum in epoch}) == 62

@@ -18,14 +18,14 @@ KEY = (5, 1, 30)  # identifies a batch; it seeds the random numbers of maps
 
 
 class NarrowingHandOff(FakeDeviceHandOff):
-    """A framework without 64-bit floats, as JAX by default."""
+    """The hand-off of a framework without 64-bit floats, such as JAX by default."""
 
     def framework_dtype(self, dtype):
         return np.dtype("float32") if dtype == np.float64 else dtype
 
 
 def staged_rows(rows=60):
-    """Rows that are not contiguous. A device cannot pull these rows, so the feed stages them."""
+    """Return rows that are not contiguous. A device cannot pull these rows, so the feed stages them."""
     random = np.random.default_rng(0)
     return {"x": np.asfortranarray(random.integers(0, 255, (rows, 4), np.uint8)), "row": np.arange(rows)}
 
@@ -189,8 +189,8 @@ def test_a_framework_that_narrows_draws_the_same_random_numbers():
     assert [batch["drawn"].tolist() for batch in found] == [batch["drawn"].tolist() for batch in expected]
 
 
-class FinishingHandOffOfLists(FakeDeviceHandOff):
-    """A hand-off that hands out pairs of an array and its length, after all transforms."""
+class PairingHandOff(FakeDeviceHandOff):
+    """A hand-off that makes a pair of each array and its length, after all transforms."""
 
     def finish(self, leaves):
         return [(leaf, len(leaf)) for leaf in leaves]
@@ -201,7 +201,7 @@ def test_a_hand_off_finishes_the_leaves_after_the_device_transforms(transforms):
     pipeline = fb.from_arrays(staged_rows()).batch(20)
     for transform in transforms:
         pipeline = pipeline.map(transform)
-    found = two_epochs_on_device(pipeline, FinishingHandOffOfLists())
+    found = two_epochs_on_device(pipeline, PairingHandOff())
     expected = two_epochs(pipeline)
     for batch, plain in zip(found, expected, strict=True):
         assert {name: length for name, (_, length) in batch.items()} == {"x": 20, "row": 20}

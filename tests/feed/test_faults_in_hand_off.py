@@ -17,7 +17,7 @@ def feed():
 
 
 def fail_at(failing, error):
-    """Return a device map that raises an error for this batch."""
+    """Return device transforms that raise `error` for the batch with number `failing`."""
 
     def fail(leaves, key):
         if leaves[0][0] == 8 * failing:
@@ -28,7 +28,7 @@ def fail_at(failing, error):
 
 
 def assert_resumes_after(error, feed, epoch):
-    """Assert that an epoch ends with this error, and resumes after the last received row."""
+    """Assert that an epoch ends with this error, and that the feed resumes after the last received row."""
     got = []
     with pytest.raises(error):
         collect_rows(epoch, got)

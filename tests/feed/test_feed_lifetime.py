@@ -65,7 +65,7 @@ def test_feeds_of_one_pipeline_do_not_disturb_each_other(tmp_path):
     assert len(list(pipeline.feed("numpy"))) == 200
 
 
-def test_next_continues_the_newest_epoch():
+def test_next_returns_a_batch_after_a_loop_was_left():
     feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
     next(feed)
     for _ in feed:

@@ -31,7 +31,7 @@ def test_stats_name_the_slowest_stage_and_the_waiting_time():
     assert json.dumps(stats)
 
 
-def test_explain_gives_a_reason_for_each_number():
+def test_explain_lists_the_fields_the_decisions_and_the_received_batches():
     with fb.from_arrays({"x": np.zeros((1000, 4), np.float32)}).shuffle(seed=0).batch(32).feed("numpy") as feed:
         text = feed.explain()
         assert sum(len(batch["x"]) for batch in feed) == 1000

@@ -35,7 +35,7 @@ def test_a_wait_without_a_progress_line_draws_nothing(terminal):
     assert terminal.getvalue() == ""
 
 
-def test_the_draw_of_an_epoch_without_replacement_shows_its_rows(monkeypatch):
+def test_the_progress_line_of_a_draw_without_replacement_has_the_number_of_rows(monkeypatch):
     texts = []
     monkeypatch.setattr(row_index, "ProgressLine", lambda text: texts.append(text) or ProgressLine(text))
     pipeline = fb.from_arrays(np.arange(40)).sample(weights=np.ones(40), replacement=False)
@@ -44,7 +44,7 @@ def test_the_draw_of_an_epoch_without_replacement_shows_its_rows(monkeypatch):
     assert texts[0] == "sample(replacement=False) draws 40 rows"
 
 
-def test_sample_shows_its_rows(monkeypatch):
+def test_the_progress_line_of_sample_has_the_number_of_weights(monkeypatch):
     texts = []
     monkeypatch.setattr(
         "forebay.pipeline.choice_methods.ProgressLine", lambda text: texts.append(text) or ProgressLine(text)

@@ -163,7 +163,7 @@ def test_wrong_arguments_are_refused(options, message):
         fb.from_source(ROWS).batch(4, **options).feed("numpy")
 
 
-def test_rows_of_one_shape_need_no_ragged_batches():
+def test_ragged_batches_of_rows_of_one_shape_are_refused():
     with pytest.raises(PipelineError, match="all rows have one shape"):
         fb.from_arrays(np.zeros((4, 2))).batch(2, ragged=True).feed("numpy")
 

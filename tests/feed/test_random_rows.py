@@ -151,8 +151,8 @@ def test_worker_processes_with_several_batches_per_task_draw_the_same_numbers():
 @pytest.mark.slow
 def test_a_padded_batch_has_the_same_numbers():
     pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(draw, seed=5).map(jitter)
-    for where in (pipeline, pipeline.map(lambda row: row, where="process")):
-        with where.batch(5, pad=0).feed("numpy") as feed:
+    for mapped in (pipeline, pipeline.map(lambda row: row, where="process")):
+        with mapped.batch(5, pad=0).feed("numpy") as feed:
             assert pairs_of(feed) == expected_epochs("shuffled")[0]
 
 

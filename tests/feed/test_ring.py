@@ -10,14 +10,14 @@ from forebay.pipeline.plan import LENT_SLOTS
 
 
 class RingMachine(RuleBasedStateMachine):
-    """Workers and a consumer that cause all allowed events in any order."""
+    """Causes events of worker threads and of the consumer, in any order that the ring allows."""
 
     @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
     def start(self, slots, limit, oldest_first):
         self.ring = Ring(slots, lent_limit=limit, oldest_first=oldest_first)
         self.allocated = set()  # slots that have memory
         self.content = {}  # slot -> the group written into it
-        self.filling = {}  # slot -> the group being written
+        self.filling = {}  # slot -> the group being written; None after a restart
         self.lent = {}  # slot -> the group that is lent
         self.delivered = 0
         self.last = None
@@ -184,7 +184,7 @@ def test_a_slot_is_reused_only_if_it_was_allocated(give_up, is_allocated, next_s
 
 
 class FaultyRingMachine(RingMachine):
-    """Workers that sometimes fail. The queries of the ring are checked too."""
+    """Also causes failures of worker threads, and checks the queries of the ring."""
 
     @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
     def start(self, slots, limit, oldest_first):

@@ -166,14 +166,14 @@ def test_a_batch_without_a_good_row_raises_and_the_state_is_before_it(where):
         assert feed.state_dict()["position"] == 4
 
 
-def test_the_sample_rows_may_begin_with_a_bad_row():
+def test_the_first_batch_may_begin_with_a_bad_row():
     with skip_errors(numbers()).batch(3).feed("numpy") as feed:
         assert [str(spec) for spec in feed.specs] == ["int64[]", "float64[]"]
         assert next(feed)["row"].tolist() == [1, 1, 2]
-        assert feed.stats()["skipped_rows"]["count"] == 1  # the call for the sample rows does not count
+        assert feed.stats()["skipped_rows"]["count"] == 1  # the call that inferred the specs does not count
 
 
-def test_sample_rows_of_which_all_fail_raise_when_the_feed_starts():
+def test_a_first_batch_of_which_all_rows_fail_is_an_error_when_the_feed_starts():
     with pytest.raises(TransformError, match="failed for all 4 rows"):
         skip_errors(numbers(), function=refuse_all).batch(4).feed("numpy")
 

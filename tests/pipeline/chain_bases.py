@@ -1,4 +1,4 @@
-"""Pipelines with which a random chain begins. Each row contains its number."""
+"""Pipelines with which the random chains of `row_chains` begin. Each row contains its number."""
 
 import tempfile
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ __all__ = [
     "scratch_folder",
 ]
 
-MAX_ROWS = 40
+MAX_ROWS = 40  # largest number of rows of such a pipeline
 FIELD = "group"  # a field of dicts and frames: the row number modulo 3
 SIDE = 3  # width and height of an image; its pixels have the row number
 
 
 @dataclass(frozen=True)
 class Base:
-    """A pipeline without methods, and the numbers of its rows."""
+    """A pipeline with which a chain begins, and the numbers of its rows."""
 
     name: str
     pipeline: Any
@@ -112,7 +112,7 @@ def image_folder():
 
 
 def read_numbers(pipeline, number=None):
-    """Return the number of each row of an epoch."""
+    """Return the number of each row of an epoch. `number` is a function from a row to its number."""
     with pipeline.map(number or number_of).batch(7).feed("numpy") as feed:
         return rows_of(feed)
 

@@ -32,8 +32,8 @@ NEXT_BASE = 60  # distance between the first row numbers of two bases: no row nu
 LAST_BASE = 180  # largest first row number of a base: a pixel of an image contains it, and holds at most 255
 MAX_LENGTH = 300  # rows; a longer chain gets no further call that repeats or adds rows
 
-# A word is the name of a call or base. Combined pipelines have the words of all parts. For each word that may be refused,
-# REFUSALS has pairs of a set of words, one of which is the reason, and a part of the message.
+# A word is the name of a call or of a base. A combined chain has the words of all its parts. REFUSALS: call -> pairs of
+# words and a part of an error message. The call may be refused with this message if the chain has one of the words.
 _DRAWS = {"shuffle", "sample", "sample_balance", "interleave"}
 _DRAWN = (_DRAWS, "would choose different rows in each epoch")
 _CHOICES = {"select", "filter_rows", "split", "split_by", "repeat", "concat", "interleave", "zip_rows", "window"}

@@ -164,7 +164,7 @@ def test_windows_of_cached_rows_have_consecutive_rows():
             assert batches_of(feed) == [[[0, 1, 4], [9, 16, 25], [36, 49, 64]]]
 
 
-def test_built_in_transforms_are_cached():
+def test_a_cache_keeps_the_results_of_built_in_transforms():
     pipeline = TEN.map(fb.cast("float32")).map(fb.scale(0.5)).cache("1MB").batch(10)
     with pipeline.feed("numpy") as feed:
         assert [rows_of(feed) for _ in range(2)] == [[row / 2 for row in range(10)]] * 2
@@ -202,7 +202,7 @@ def test_images_are_decoded_once(tmp_path, place):
         assert "6 of 6 rows" in feed.explain()
 
 
-def test_images_in_archives_are_cached(tmp_path):
+def test_a_cache_does_not_change_images_in_archives(tmp_path):
     write_images(tmp_path)
     with tarfile.open(tmp_path / "images.tar", "w") as archive:
         for path in sorted(tmp_path.glob("*.png")):

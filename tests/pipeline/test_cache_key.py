@@ -83,7 +83,7 @@ def test_the_versions_of_libraries_that_decode_no_image_are_not_part_of_the_key(
     assert len(list(folder.glob("*.json"))) == 1
 
 
-def test_a_function_that_reads_a_large_array_is_compared_rarely_but_before_the_last_rows(tmp_path, monkeypatch):
+def test_a_function_that_takes_long_to_hash_is_compared_rarely_but_before_the_last_rows(tmp_path, monkeypatch):
     table, digests = np.arange(10), []
     monkeypatch.setattr(key_checks, "CHEAP_CHECK_SECONDS", -1.0)
     monkeypatch.setattr(key_checks, "MAX_CHECK_SHARE", 1e-9)

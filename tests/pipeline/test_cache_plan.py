@@ -24,7 +24,7 @@ def test_a_feed_keeps_its_plan_if_a_new_plan_does_not_fit(monkeypatch):
         assert "the old plan stays: too small" in feed.explain()
 
 
-def test_a_new_plan_is_made_again_after_an_error(monkeypatch):
+def test_after_an_error_the_feed_tries_again_to_make_a_new_plan(monkeypatch):
     with TEN.map(square).cache("1MB").batch(2).feed("numpy") as feed:
         first = rows_of(feed)
 
@@ -96,7 +96,7 @@ def test_a_cache_does_not_change_the_open_blocks_of_a_block_shuffle():
     assert mapped.cache("10MB").shuffle(seed=1, block=1).fingerprint == mapped.shuffle(seed=1, block=1).fingerprint
 
 
-def test_a_pickled_pipeline_computes_its_rows_again(place):
+def test_a_pickled_pipeline_delivers_the_same_rows(place):
     pipeline = TEN.map(square).cache(*place).batch(10)
     with pipeline.feed("numpy") as feed:
         rows = rows_of(feed)
@@ -104,7 +104,7 @@ def test_a_pickled_pipeline_computes_its_rows_again(place):
         assert rows_of(feed) == rows
 
 
-def test_several_feeds_fill_one_cache(place):
+def test_two_feeds_of_one_cache_deliver_the_same_batches(place):
     pipeline = TEN.map(square).cache(*place).repeat(20).shuffle(seed=1).batch(3)
     with pipeline.feed("numpy") as one, pipeline.feed("numpy") as other:
         pairs = zip(one, other, strict=True)

@@ -8,7 +8,7 @@ import forebay as fb
 from forebay.errors import PipelineError, SpecError, StateError
 from forebay.pipeline.combine import concat, interleave, zip_rows
 
-BASE = interleave(*PAIR, weights=(2, 1))
+BASE = interleave(*PAIR, weights=(2, 1))  # other combinations refuse the state of this pipeline
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_zip_refuses_other_lengths_orders_and_equal_names():
 
 
 @pytest.mark.parametrize("combine", [concat, interleave, zip_rows])
-def test_combined_windows_have_no_windows(combine):
+def test_windows_of_combined_windows_are_refused(combine):
     windows = fb.from_arrays(np.arange(20)).window(3)
     with pytest.raises(PipelineError, match="consecutive rows"):
         combine(windows, windows).window(2)

@@ -98,7 +98,7 @@ def test_only_damaged_images_are_refused_when_the_pipeline_is_made(tmp_path):
         open_images(folder)
 
 
-def test_the_sample_rows_of_a_map_may_all_be_damaged(tmp_path):
+def test_the_rows_from_which_specs_are_inferred_may_be_damaged(tmp_path):
     folder = make_folder(tmp_path, bad=range(8))
     with open_images(folder).map(brighten).skip(0).shuffle(seed=0).batch(20).feed("numpy") as feed:
         row_numbers_of(feed)

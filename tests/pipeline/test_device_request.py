@@ -33,7 +33,7 @@ def device_target(available=1 << 30):
 
 
 def host_transforms(pipeline):
-    """Return the transforms of the pipeline if it feeds the CPU."""
+    """Return the transforms that run on the host in a feed to the CPU."""
     options = FeedOptions(device="cpu", host_bytes="64MiB")
     return resolve_request(pipeline, options).plan_input.transforms
 

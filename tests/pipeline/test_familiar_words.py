@@ -172,17 +172,17 @@ def test_of_several_other_words_the_error_names_the_first(words):
         fb.from_arrays(np.arange(9)).window(**dict.fromkeys(words, 3))
 
 
-ENDLESS = {
+WITHOUT_LENGTH = {
     "a stream": fb.from_generator(lambda: iter(Y)).batch(2),
     "repeat()": ROWS.repeat().batch(2),
     "shard('auto')": ROWS.shard("auto").batch(2),
 }
 
 
-@pytest.mark.parametrize("case", ENDLESS)
+@pytest.mark.parametrize("case", WITHOUT_LENGTH)
 def test_a_pipeline_without_a_known_length_raises_type_error(case):
     with pytest.raises(TypeError, match="no length"):
-        len(ENDLESS[case])
+        len(WITHOUT_LENGTH[case])
 
 
 def test_unknown_words_raise_the_errors_of_python():

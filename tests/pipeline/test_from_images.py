@@ -132,7 +132,7 @@ def test_stats_count_the_images_of_each_library(folder):
     assert counts["pillow_images"] >= 3  # the PNG files
 
 
-def test_from_files_keeps_the_pixels_of_pillow_unless_asked(folder):
+def test_from_files_decodes_with_pillow_unless_the_user_names_a_decoder(folder):
     paths = [path for path in files(folder) if path.suffix == ".jpg"]
     plain = read_all(fb.from_files(paths, size=(8, 9)).batch(20))
     pillow = read_all(fb.from_images(paths, size=(8, 9), decoder="pillow").batch(20))["image"]
@@ -141,7 +141,7 @@ def test_from_files_keeps_the_pixels_of_pillow_unless_asked(folder):
     assert (fast == read_all(fb.from_images(paths, size=(8, 9)).batch(20))["image"]).all()
 
 
-def test_states_of_different_definitions_are_not_exchanged(folder):
+def test_a_pipeline_with_other_options_refuses_a_state(folder):
     state = open_images(folder).batch(4).feed("numpy").state_dict()
     others = [{"size": (9, 9)}, {"channels": 1}, {"class_names": ["ant"]}, {"label": None}]
     for other in others:

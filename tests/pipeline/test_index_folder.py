@@ -1,4 +1,4 @@
-"""`index()`: later processes read no row again.
+"""`index()`: later pipelines read the stored results instead of the rows.
 
 Damage, changes and folders that cannot be used are detected.
 """
@@ -66,7 +66,7 @@ def leaves_of(batch):
 
 
 @pytest.mark.parametrize(("make_rows", "make"), PASSES.values(), ids=PASSES)
-def test_the_second_process_reads_no_row_again(make_rows, make, tmp_path):
+def test_a_second_pipeline_reads_only_the_first_row(make_rows, make, tmp_path):
     first_reads, first, first_why = run(make_rows(), make, tmp_path)
     second_reads, second, second_why = run(make_rows(), make, tmp_path)
     assert first == second
@@ -118,7 +118,7 @@ def test_the_result_in_a_damaged_file_is_computed_again_and_explain_says_so(dama
     assert run(Texts(), make, tmp_path)[0] == 1
 
 
-def test_a_file_of_another_pass_is_not_accepted_under_this_name(tmp_path):
+def test_a_file_with_the_content_of_another_file_is_damaged(tmp_path):
     for name, version in (("pack", "1"), ("pack", "2")):
         run(Texts(), PASSES[name][1], tmp_path, version=version)
     first, second = tmp_path.glob("*.index")

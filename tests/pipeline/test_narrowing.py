@@ -16,7 +16,7 @@ SMALL = np.arange(1000)
 
 
 class NarrowingHandOff(NumpyHandOff):
-    """Holds 64-bit integers with 32 bits, as JAX does."""
+    """Narrows 64-bit integers to 32 bits, as JAX does."""
 
     def framework_dtype(self, dtype):
         return np.dtype(dtype.str.replace("i8", "i4").replace("u8", "u4"))

@@ -17,7 +17,7 @@ texts_of = st.lists(st.integers(0, 20), min_size=1, max_size=40).filter(any)
 
 
 def ragged(lengths, dtype="int32"):
-    """Return texts whose tokens are all different, and none of them 0."""
+    """Return a pipeline of texts. All tokens are different, and no token is 0."""
     offsets = np.cumsum([0, *lengths])
     return fb.from_ragged(np.arange(1, offsets[-1] + 1).astype(dtype), offsets)
 
@@ -191,7 +191,7 @@ def test_rows_that_do_not_fit_in_the_budget_are_refused():
         ragged(LENGTHS).pack(2**30).batch(1).feed("numpy")
 
 
-def test_rows_of_an_array_all_have_one_length():
+def test_rows_of_an_array_are_texts_of_one_length():
     rows = rows_of(fb.from_arrays({"tokens": np.arange(1, 10).reshape(3, 3)}).pack(6))
     assert sorted(texts_in(rows)) == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     assert len(rows) == 2

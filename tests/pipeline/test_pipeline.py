@@ -1,4 +1,4 @@
-"""Invalid input raises an error that names the value and a remedy."""
+"""Pipelines: errors for invalid input, and special cases of valid input."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The box of an image depends only on the seed, the epoch and the number of the image, in every order of rows."""
+"""Random boxes of images do not depend on the order of the rows."""
 
 import numpy as np
 import pytest

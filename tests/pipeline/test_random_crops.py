@@ -205,7 +205,7 @@ def test_chosen_rows_have_the_same_boxes_as_in_an_epoch_of_all_rows(folder):
         assert np.array_equal(epoch["label"], whole["label"][rows])
 
 
-def test_balanced_and_interleaved_images_keep_their_labels(folder):
+def test_images_with_random_boxes_can_be_balanced_and_interleaved(folder):
     images = open_images(folder)
     (balanced,) = epochs_of(images.sample(balance="label", rows=30).batch(30))
     assert set(balanced["label"].tolist()) == {0, 1, 2}

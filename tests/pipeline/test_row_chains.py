@@ -1,4 +1,4 @@
-"""The laws of an order hold for every chain of methods that choose rows."""
+"""Chains of methods that choose rows deliver the rows of a NumPy model."""
 
 import re
 
@@ -34,7 +34,7 @@ def test_every_epoch_has_the_rows_of_the_model(chain, epoch, batch):
 @pytest.mark.parametrize("word", WORDS)
 @FEW_EXAMPLES
 @given(data=st.data(), batches=st.tuples(BATCHES, BATCHES), count=st.integers(1, 3))
-def test_each_word_alone_keeps_the_laws(word, data, batches, count):
+def test_each_method_alone_has_the_rows_of_the_model_on_a_device_and_after_a_resume(word, data, batches, count):
     chain = data.draw(chains(word))
     whole = epoch_of(chain.pipeline, 1, batches[0])
     chain.assert_rows(whole)
@@ -180,7 +180,7 @@ TEXTS = fb.from_ragged(np.arange(12), [0, 3, 12]).pack(4)
         lambda rows: rows.sample(balance="group"),
     ],
 )
-def test_words_that_need_fixed_rows_are_refused_after_drawn_rows(before, word):
+def test_methods_that_need_fixed_rows_are_refused_after_drawn_rows(before, word):
     with pytest.raises(PipelineError, match="would choose different rows in each epoch"):
         word(before(FIELDS))
 
@@ -193,7 +193,7 @@ def test_words_that_need_fixed_rows_are_refused_after_drawn_rows(before, word):
         lambda rows: rows.sample(balance="group"),
     ],
 )
-def test_words_that_read_fields_are_refused_after_a_map(word):
+def test_methods_that_read_fields_are_refused_after_a_map(word):
     with pytest.raises(PipelineError, match="reads the stored rows, but map"):
         word(FIELDS.map(same_row))
 

@@ -11,7 +11,7 @@ from forebay.errors import PipelineError, StateError
 from forebay.order.choices import Span
 from forebay.sources.arrays import ArraySource
 
-# Methods that need rows which can be indexed
+# Refused calls, and fingerprints
 
 CALLS = {
     "select": lambda pipeline: pipeline.select([0]),
@@ -156,7 +156,7 @@ def test_skip_leaves_out_the_first_rows_of_every_epoch():
 @pytest.mark.parametrize(
     ("count", "message"), [(-1, "at least 0"), (10, "leaves none of 10 rows"), (1.5, "whole number"), (True, "whole")]
 )
-def test_skip_refuses_a_count_that_leaves_no_row(count, message):
+def test_skip_refuses_an_invalid_count(count, message):
     with pytest.raises(PipelineError, match=message):
         TEN.skip(count)
 

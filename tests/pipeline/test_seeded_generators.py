@@ -150,7 +150,7 @@ def test_another_generator_is_refused_with_what_to_write(function):
     assert reason in find_impure_read(function)
 
 
-def seeded_but_unused(row):
+def seeded_but_not_for_every_call(row):
     generator = torch.Generator().manual_seed(1)
     return torch.rand(3, generator=generator) + torch.rand(3)
 
@@ -168,7 +168,7 @@ def with_another_name(row):
 @pytest.mark.parametrize(
     "function",
     [
-        seeded_but_unused,
+        seeded_but_not_for_every_call,
         with_a_dict,
         with_another_name,
         lambda row: torch.randperm(4),
@@ -176,7 +176,7 @@ def with_another_name(row):
         lambda row: torch.rand(3, generator=SHARED if row else torch.Generator().manual_seed(1)),
     ],
 )
-def test_the_global_generator_is_refused(function):
+def test_calls_without_a_recognized_generator_are_refused(function):
     assert "which draws random numbers; draw them from the parameter `rng`" in find_impure_read(function)
 
 

@@ -32,7 +32,7 @@ def test_a_split_into_numbers_of_rows_is_the_split_into_their_fractions():
     assert [len(part) for part in TEN.split(7, 3)] == [7, 3]
 
 
-def test_a_split_depends_only_on_rows_fractions_and_seed():
+def test_a_split_depends_only_on_the_number_of_rows_the_fractions_and_the_seed():
     first, second = (
         [rows(part) for part in fb.from_arrays(np.arange(100) + offset).split(0.7, 0.3, seed=3)] for offset in (0, 1000)
     )

@@ -1,4 +1,4 @@
-"""The hash of a function depends on code, closure, defaults and globals only."""
+"""Stable hashes: equal for equal functions and values, different for others."""
 
 import ast
 import collections

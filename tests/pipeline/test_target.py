@@ -12,7 +12,7 @@ from forebay.pipeline.target import resolve_target
 
 
 class Framework(NumpyHandOff):
-    """A framework that sees four GPUs and uses the third by default."""
+    """The hand-off of a framework that sees four GPUs and uses the third by default."""
 
     name = "framework"
 
@@ -24,7 +24,7 @@ class Framework(NumpyHandOff):
 
 
 class Gpu:
-    """A CUDA engine without a device."""
+    """Replaces the CUDA engine in these tests. It has no device."""
 
     def __init__(self, device_handoff):
         self.device_handoff, self.device = device_handoff, SimpleNamespace(memory=lambda: (30, 12))
@@ -43,7 +43,7 @@ def without_driver(device_handoff):
 
 @pytest.fixture
 def framework(monkeypatch):
-    """Register the framework."""
+    """Register `Framework` under the name "framework"."""
     known = {"framework": Framework, "numpy": NumpyHandOff}
     monkeypatch.setattr(registry, "load_hand_off", known.__getitem__)
 

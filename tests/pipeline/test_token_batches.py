@@ -22,7 +22,7 @@ SHUFFLES = st.sampled_from(["no", "exact", "block"])
 
 
 def texts_of(lengths):
-    """Return rows that hold their own number, shifted by one, because padding is 0."""
+    """Return a pipeline of texts. Each value of a text is its row number plus 1, because padding is 0."""
     return fb.from_arrays(
         {
             "text": fb.Ragged.of_rows([np.full(length, row + 1) for row, length in enumerate(lengths)]),
@@ -102,7 +102,7 @@ def test_a_state_resumes_on_another_number_of_shards(lengths, kind, seed, counts
             assert [check(batch) for batch in feed] == whole[steps * counts[0] :][index :: counts[1]]
 
 
-TEN = [3, 9, 9, 1, 20, 4, 4, 40, 0, 12]
+TEN = [3, 9, 9, 1, 20, 4, 4, 40, 0, 12]  # lengths of ten texts
 BASE = texts_of(TEN)
 
 
@@ -212,7 +212,7 @@ def test_explain_shows_buckets_and_padding():
         assert feed.plan.input.order_nbytes == 2 * (40 + 9 * 8)  # two epochs of 10 rows and 9 batches
 
 
-def test_the_description_of_a_pipeline_counts_rows_and_not_batches():
+def test_the_repr_of_a_pipeline_counts_rows_and_not_batches():
     pipeline = texts_of([2, 2, 2, 2]).batch(tokens=TOKENS, pad=0)
     assert pipeline.order.length == 1
     assert "ragged array source, 4 rows" in repr(pipeline)

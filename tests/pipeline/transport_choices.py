@@ -8,7 +8,7 @@ from forebay.pipeline.plan import LENT_SLOTS
 from forebay.pipeline.transport import MIN_SLOTS, DeviceInput, choose_transport
 
 MIB, GIB = 2**20, 2**30
-SLOTS_IN_USE = 2
+SLOTS_IN_USE = 2  # slots of the consumer, as in `device_of`
 MIN_ALL_SLOTS = MIN_SLOTS + SLOTS_IN_USE
 SPARE = 8 << 10  # bytes by which the planned size of a slot may exceed its need
 ROW = ArraySpec((250,), "float32")  # 1000 bytes

@@ -20,7 +20,7 @@ PATIENT = {
     "RAY_memory_monitor_refresh_ms": "0",
 }
 ROWS, BATCH_ROWS = 103, 4
-# index and count of each launcher that reports ranks in environment variables
+# Launcher -> the environment variables in which it reports the index of a rank and the number of ranks.
 LAUNCHER_VARIABLES = {
     "torchrun": ("RANK", "WORLD_SIZE"),
     "mpirun": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

@@ -115,7 +115,7 @@ def test_an_incomplete_shard_is_refused_with_both_valid_forms(arguments):
         numbers().shard(*arguments)
 
 
-def test_fewer_rows_than_ranks_are_refused_on_every_rank(torchrun):
+def test_fewer_rows_than_ranks_are_refused(torchrun):
     torchrun(0, 20)
     with pytest.raises(PipelineError, match="8 ranks would have no row"):
         numbers().shard("auto").batch(4).feed("numpy")
