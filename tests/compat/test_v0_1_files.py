@@ -234,7 +234,7 @@ def test_saved_results_of_0_1_are_saved_again_unchanged(name: str, shown: dict[s
 
 
 def fingerprint(hardware: Any) -> str:
-    """Return the name that 0.1 gives to a machine; a file of another name would not be found."""
+    """Return the hash of a machine that 0.1 writes into the name of its probe file."""
     memory = round(hardware["memory_nbytes"] / 2**30)
     facts = (hardware["cpu"], hardware["cores"], memory, *hardware["gpus"], hardware["driver_version"])
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -14,6 +14,7 @@ __all__ = ["FAULTS", "VERSION_STYLES", "FaultyServer", "ServerPlan"]
 
 SILENCE_SECONDS = 1.5  # longer than the timeout of the client
 STATUSES = (301, 400, 401, 403, 404, 408, 410, 412, 416, 418, 425, 429, 500, 502, 503, 504, 599)
+# Faults of one response, which `_Handler` makes: "whole" ignores the requested range, "shifted" sends another range.
 FAULTS = (
     "status",
     "stall",

@@ -1,4 +1,4 @@
-"""On the CUDA engine, ragged batches and batches of similar length are staged."""
+"""On the CUDA engine, ragged batches and batches of similar length equal those of the host."""
 
 import numpy as np
 import pytest

@@ -142,6 +142,7 @@ def test_a_consumer_that_released_its_batches_fills_again(framework, fillers):
 # Which rows
 
 
+# With the fake driver, a permutation of up to 100 rows is a table.
 ORDERS = {  # name: (number of rows, order, threads that may fill)
     "a table": (100, lambda rows: rows.shuffle(seed=5), {CONSUMER_THREAD}),
     "just beyond a table": (101, lambda rows: rows.shuffle(seed=5), {CONSUMER_THREAD}),
