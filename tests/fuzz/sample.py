@@ -27,7 +27,6 @@ class Sample:
     # Bytes under a checksum that the reader verifies. If only these bytes differ, the rows are correct or refused.
     checked: Mapping[str, ByteRanges] = field(default_factory=dict)
     has_row_checksums: bool = False  # every row that the reader returns must be a row of the undamaged file
-    can_be_read: bool = True  # no sample sets this field, and no code reads it
 
 
 def array_rows(count: int = 24, width: int = 3) -> np.ndarray[Any, Any]:

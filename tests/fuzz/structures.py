@@ -57,12 +57,12 @@ class StructureDamage:
 def damages_for(name: str, data: bytes) -> tuple[StructureDamage, ...]:
     """Return the functions that fit a file, by its name and its first bytes."""
     if data[:2] == b"\x1f\x8b":
-        inner = tuple(StructureDamage(_inside_gzip(each.apply), forges=True) for each in _for_plain(name, b""))
+        inner = tuple(StructureDamage(_inside_gzip(each.apply), forges=True) for each in _for_plain(name))
         return (*inner, StructureDamage(_inside_gzip(damage_bytes), forges=True))
-    return _for_plain(name, data)
+    return _for_plain(name)
 
 
-def _for_plain(name: str, data: bytes) -> tuple[StructureDamage, ...]:
+def _for_plain(name: str) -> tuple[StructureDamage, ...]:
     """Return the functions for a plain file, or for the content of a gzip file."""
     for pattern, damages in _BY_NAME.items():
         if re.search(pattern, name):
