@@ -41,7 +41,7 @@ class ReadRows:
 
     def row_set(self) -> set[bytes]:
         """Return the bytes of each row."""
-        return {b"|".join(leaf[row].tobytes() for leaf in self.leaves) for row in range(len(self.leaves[0]) if self.leaves else 0)}
+        return {b"|".join(leaf.tobytes() for leaf in row) for row in zip(*self.leaves, strict=True)}
 
     def contains(self, text: bytes) -> bool:
         """Return whether the rows show some bytes."""
