@@ -28,7 +28,10 @@ def fail_at(failing, error):
 
 
 def assert_resumes_after(error, feed, epoch):
-    """Assert that an epoch ends with this error, and that the feed resumes after the last received row."""
+    """Assert that an epoch ends with this error.
+
+    Also assert that the feed then resumes after the last received row.
+    """
     got = []
     with pytest.raises(error):
         collect_rows(epoch, got)

@@ -33,7 +33,7 @@ def state_after(pipeline, batches):
 
 
 def open_at(pipeline, count, state):
-    """Return a feed at the position of a state, or None if a device would lack a row."""
+    """Return a feed at the position of a state; None if a device lacks rows."""
     with suppress(PipelineError):
         feed = open_feed(pipeline, count)
         feed.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Random numbers of maps on rows belong to the row on every path of a feed."""
+"""Maps on rows draw the same random numbers on every path of a feed."""
 
 import json
 import warnings

@@ -10,7 +10,7 @@ from forebay.pipeline.plan import LENT_SLOTS
 
 
 class RingMachine(RuleBasedStateMachine):
-    """Causes events of worker threads and of the consumer, in any order that the ring allows."""
+    """Causes events of worker threads and the consumer in any allowed order."""
 
     @initialize(slots=st.integers(1, 5), limit=st.integers(1, 4), oldest_first=st.booleans())
     def start(self, slots, limit, oldest_first):

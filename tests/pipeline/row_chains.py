@@ -128,7 +128,7 @@ def split(draw, chain):
 
 
 def split_by(draw, chain):
-    """Split by labels or by a field, and check that no group is in two parts."""
+    """Split by labels or a field, and check that no group is in two parts."""
     (by, groups), seed, number = _labels(draw, chain), draw(st.none() | seeds), draw(st.integers(0, 1))
     if chain.length < 2:
         return chain
@@ -179,7 +179,7 @@ def sample_balance(draw, chain):
 
 
 def window(draw, chain):
-    """Make windows, and compare the last row of each with the rows of the chain."""
+    """Make windows, and compare their last rows with the rows of the chain."""
     length = draw(st.integers(1, min(4, chain.length)))
     horizon, stride = draw(st.integers(0, min(2, chain.length - length))), draw(st.integers(1, 3))
     by, groups = _labels(draw, chain) if draw(st.booleans()) else (None, np.zeros(chain.length))
@@ -326,7 +326,7 @@ def _draw_sample(draw, chain, is_possible, **options):
 
 
 def _labels(draw, chain):
-    """Draw labels of all rows or the name of a field, and return also the groups."""
+    """Draw labels or the name of a field, and return also the groups."""
     if chain.row_steps == () and chain.words & {"fields", "frame"} and draw(st.booleans()):
         return FIELD, np.resize(chain.rows % 3, chain.length)
     groups = np.resize(chain.rows % draw(st.integers(1, 5)), chain.length)
@@ -334,7 +334,7 @@ def _labels(draw, chain):
 
 
 def _require_field(chain, by):
-    """Return the chain, without `steps` if `by` is a field: these calls do not apply to an array without fields."""
+    """Return the chain; without `steps` if `by` is a field that other arrays lack."""
     return replace(chain, steps=None) if isinstance(by, str) else chain
 
 

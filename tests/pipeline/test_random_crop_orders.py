@@ -48,7 +48,7 @@ def others(folders):
 
 
 def numbers_of(order, count=IMAGES):
-    """Return the row numbers of two epochs of an order, found with rows that are their own numbers."""
+    """Return the row numbers of two epochs of an order, from rows that contain their numbers."""
     return epochs_of(order(fb.from_arrays({"image": np.arange(count)})).batch(4))
 
 

@@ -68,7 +68,7 @@ class RayJob:
     source_rows: int  # number of rows of the source; 0 for a stream
     source_specs: tuple[ArraySpec, ...]
     batch_rows: int
-    output_specs: tuple[ArraySpec, ...] | None  # None for batches of variable size, of which a task has only one
+    output_specs: tuple[ArraySpec, ...] | None  # None for batches of variable size; a task then has one batch
     output_names: tuple[str, ...]  # of the leaves, for error messages
 
     @property

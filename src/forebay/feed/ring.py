@@ -126,7 +126,10 @@ class Ring:
     # Events of the consumer
 
     def deliver(self) -> int | None:
-        """Lend the slot of the next group; return its id, or None if the group is not ready."""
+        """Lend the slot of the next group and return its id.
+
+        Return None if the group is not ready.
+        """
         slot = self._ready_slots.pop(self._next_to_deliver, None)
         if slot is None:
             return None
@@ -175,7 +178,7 @@ class Ring:
 
     @property
     def next_slot(self) -> int | None:
-        """Id of the free slot that the next `start_fill` would use, if a group is left to fill.
+        """Id of the free slot for the next `start_fill`, if a group is left to fill.
 
         None if the ring is full, or if `start_fill` would use a new slot.
         """

@@ -307,9 +307,10 @@ class BatchFiller(_SequentialFiller):
         return _ReadGroup(group, None)
 
     def _row_ids(self, group: Group) -> Rows:
-        """Return the row ids, computed from the number of the batch and the index of each row.
+        """Return the row ids.
 
-        The position of a row is unknown after a resume, because the sizes of earlier batches are unknown.
+        They combine the number of the batch and the index of the row in the batch. The position of a row is unknown
+        after a resume, because the sizes of earlier batches are unknown.
         """
         first = (group.cursor.position + self._schedule.shard_index) * MAX_READY_MADE_ROWS
         return slice(first, first + group.rows)

@@ -109,7 +109,10 @@ def _find_in_code(code: CodeType, variables: Mapping[str, Any]) -> str | None:
 
 
 def _has_no_seed(steps: Sequence[CodeStep], path: NamePath) -> bool:
-    """Return whether the code calls the object at `path` without arguments, or with None as the only argument."""
+    """Return whether the code calls the object at `path` without a seed.
+
+    Such a call has no arguments, or None as the only argument.
+    """
     following = [step for step in steps[path.stop : path.stop + 4] if step.name != "PUSH_NULL"]
     constants = list(takewhile(lambda step: step.name == "LOAD_CONST", following))
     call = next(iter(following[len(constants) :]), None)

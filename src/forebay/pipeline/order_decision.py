@@ -44,7 +44,10 @@ def _stream_decision(pipeline: PipelineDescription) -> Decision:
 
 
 def _notes(pipeline: PipelineDescription, order: Order, pass_notes: Iterable[str] = ()) -> Iterator[str]:
-    """Yield how the order arranges rows, which rows it chooses, `pass_notes`, and the orders of its parts."""
+    """Yield notes about an order.
+
+    They say how the order arranges rows and which rows it chooses. `pass_notes` and the orders of its parts follow.
+    """
     yield _why_order(pipeline, order)
     yield from _choice_notes(pipeline, order)
     yield from pass_notes
@@ -54,7 +57,10 @@ def _notes(pipeline: PipelineDescription, order: Order, pass_notes: Iterable[str
 
 
 def _why_order(pipeline: PipelineDescription, order: Order) -> str:
-    """Return how the order arranges rows, as a clause without its parts and without `take`, `skip` and `repeat`."""
+    """Return a clause that says how the order arranges rows.
+
+    The clause ignores the parts of the order, `take`, `skip` and `repeat`.
+    """
     order = _arrangement(order)
     if isinstance(order, BucketedBatches):
         return _why_bucketed(pipeline, order)
@@ -148,7 +154,7 @@ def _choice_notes(pipeline: PipelineDescription, order: Order) -> Iterator[str]:
 
 
 def _pass_notes(order: Order) -> Iterator[str]:
-    """Yield notes about the passes of `repeat()`, and about images that each pass crops at random."""
+    """Yield notes about passes of `repeat()` and about random crops in each pass."""
     if isinstance(order, Repeated) and order.count != 1:
         yield "passes without end" if order.count is None else f"{order.count} passes over the rows"
     seeds = {link.seed for link in all_orders(order) if isinstance(link, EpochViews)}

@@ -161,5 +161,8 @@ class Plan:
 
 
 def add_slots(nbytes: int, slots: int, slot_nbytes: int) -> int:
-    """Return `nbytes` and the host memory of all slots, with those of the consumer, in bytes."""
+    """Return the sum of `nbytes` and the host bytes of all slots.
+
+    The slots include those of the consumer.
+    """
     return nbytes + (slots + LENT_SLOTS) * slot_nbytes

@@ -64,7 +64,10 @@ def environment():
 
 
 def free_port():
-    """Return a free port outside the kernel's ephemeral range: the kernel gives it to no process."""
+    """Return a free port outside of the kernel's ephemeral range.
+
+    So the kernel does not give the port to another process.
+    """
     return next(port for port in iter(lambda: random.randrange(21_000, 32_000), None) if _is_free(port))
 
 
