@@ -14,7 +14,7 @@ from forebay.doctor.analyse.loop_samples import trusted_share
 from forebay.doctor.model.capture import Window
 from forebay.doctor.model.events import HostSample
 
-TRUSTED = 78 / 80  # the trusted share of 78 samples; `sampled` adds so many to each line
+TRUSTED = 78 / 80  # `trusted_share` of a line with 78 samples; `sampled` adds 78 samples to each line
 LOOP_CODE = script("for x in xs:", *["    f(x)"] * 30, first=10)
 
 

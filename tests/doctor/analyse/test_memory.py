@@ -143,7 +143,7 @@ def test_memory_that_does_not_grow_steadily_or_grows_slowly_is_no_warning(readin
     assert warnings(view_with(*readings)) == []
 
 
-def test_the_peak_of_every_device_is_checked():
+def test_a_device_that_was_almost_full_at_its_peak_is_a_warning():
     full = reading(60, GiB) | {"devices": [{"framework": "jax", "device": "gpu:3", "used_nbytes": GiB}]}
     full["devices"][0] |= {"peak_nbytes": 39 * GiB, "total_nbytes": 40 * GiB}
     assert warnings(view_with(full)) == ["gpu:3 of jax was 98% full at its peak (39.0 GiB of 40.0 GiB)"]

@@ -33,7 +33,7 @@ def test_time_without_samples_has_no_line():
     assert (other, unknown) == (0.0, pytest.approx(3e-3))
 
 
-def test_with_few_samples_a_part_of_the_time_belongs_to_other_lines():
+def test_a_line_with_few_samples_gets_only_a_part_of_its_time():
     capture = sampled(loop(frameworks=TORCH), (14, "numpy.sort", 10))
     lines, other, _ = seconds_of(replace(capture, samples=capture.samples[-1:]))
     assert lines[14] == pytest.approx(10e-3 / 3)
@@ -51,7 +51,7 @@ def test_lines_with_few_samples_in_the_profiled_steps_get_their_share_from_all_s
     assert lines[14] < 2 * 10 * lines[15]
 
 
-def test_a_line_names_its_recorded_call_and_its_sampled_functions():
+def test_lines_name_recorded_calls_and_sampled_functions():
     capture = sampled(loop(download("Tensor.item", 1), frameworks=TORCH), (14, "numpy.sort", 2))
     calls = {name for each in step_lines(CaptureView(capture)).lines for name, _ in each.functions}
     assert calls == {"Tensor.item", "numpy.sort"}

@@ -1,4 +1,4 @@
-"""The parts of a typical step: shares of the profiled steps, without steps that compile for the first time."""
+"""The parts of a typical step: shares of the profiled steps, without a few steps that compile."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def test_one_long_step_does_not_decide_the_parts(compiles):
     assert view.host_parts["compiled calls"] == pytest.approx(0.5 * view.step_seconds, rel=0.1)
 
 
-def test_a_step_with_a_first_compilation_does_not_count():
+def test_a_single_step_that_compiles_does_not_count():
     view = slow_in_step(waiting(), 3, compiles=True)
     assert view.host_parts["compiling"] == 0
     assert view.host_parts["waiting for input"] == pytest.approx(0.3 * view.step_seconds)

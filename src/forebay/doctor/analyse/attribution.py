@@ -3,7 +3,8 @@
 CUPTI gives a CUDA call and its operation the same correlation number. `match_events` assigns each operation to the
 first of these events that exists:
 
-1. for a copy, if the kind of event 2 makes no copies in this direction: an event whose kind does, with the same size
+1. for a copy: an event with the same size, of a kind that copies in this direction. It is used only if event 2 is of a
+   kind that does not copy in this direction, or does not exist
 2. the innermost event on the thread of the call, at the start of the call
 3. the innermost event on the loop's thread at the start of the call, because a framework's own thread may make the call
 4. the nearest OPS event
@@ -26,7 +27,7 @@ NO_MATCH = -1  # replaces the index of a call or event that does not exist
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
 CLOCK_SLACK_NS = 3_000  # nanoseconds; tolerated error of the conversion from CUPTI's clock to the clock of the ledger
 NEAREST_OPS_NS = 5_000_000  # nanoseconds; largest time between the call of an operation and its nearest OPS event
-MAX_COPY_DELAY_NS = 50_000_000  # nanoseconds from the start of an event to the start of a copy with the same size
+MAX_COPY_DELAY_NS = 50_000_000  # nanoseconds; largest time from the start of an event to that of its copy
 
 # Direction of a copy -> kinds of events that make such copies.
 _DIRECTIONS = {

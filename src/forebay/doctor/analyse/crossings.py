@@ -115,7 +115,7 @@ def _add_up(crossings: list[Crossing]) -> CrossingTotal:
 
 
 def _is_crossing(event: LedgerEvent) -> bool:
-    """Whether an event is a transfer or a wait.
+    """Whether an event is a transfer, a move between devices or a wait.
 
     Hooks record the move of a whole model to a device as a BUILD event with the detail `moved_nbytes`.
     """

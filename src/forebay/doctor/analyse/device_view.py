@@ -36,8 +36,8 @@ MAX_SWITCH_NS = 2_000  # nanoseconds within which the device starts a queued ope
 BOUND_SHARE = 0.9  # of the recorded time; if the device is busy for this share, it determines the step time
 LAG_SHARE = 0.97  # of the operations that the recorded steps queue; if fewer ran, the device lags behind the loop
 WHOLE_STEP_SHARE = 0.9  # of the number of operations of the median step; a step with fewer is incomplete
-# Times the median step; a longer first step is removed. If the recording started in a first step, it took 10 and 18
-# times the median step in two measurements. Other first steps took at most 4 times the median step.
+# Times the median step; a longer first step is removed. In two measurements, a first step took 10 and 18 times the
+# median step, because the recording started in it. Other first steps took at most 4 times the median step.
 LONG_FIRST_STEP = 8.0
 DIRECTIONS: dict[int, str] = {
     CopyKind.HOST_TO_DEVICE: "host to device",

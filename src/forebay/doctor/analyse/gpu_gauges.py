@@ -71,7 +71,7 @@ def leaves_gpu_unused(view: CaptureView) -> bool:
     """Whether a PyTorch script trains on the CPU although PyTorch sees a GPU.
 
     TensorFlow and JAX use a GPU by default, so only scripts of PyTorch leave it unused by mistake. The result is True
-    only if the device was recorded, no operation ran on it, and no framework used its memory.
+    only if the device was recorded, no operation ran on it, and no framework used its memory or page-locked memory.
     """
     device = view.capture.device
     if not view.frameworks.get("torch", {}).get("gpus") or device is None or len(device.records):

@@ -16,7 +16,9 @@ from functools import lru_cache
 __all__ = ["arrays_of_foreach", "bytes_per_block"]
 
 CHUNK_NUMBERS = 65_536  # numbers of each array that a block of multi_tensor_apply_kernel handles
-NUMBERS_PER_THREAD = 8  # of vectorized_elementwise_kernel since VECTORIZED_SINCE; twice as many numbers of one byte
+# Numbers of each array that a thread of vectorized_elementwise_kernel handles since VECTORIZED_SINCE. A thread handles
+# twice as many numbers of one byte.
+NUMBERS_PER_THREAD = 8
 VECTORIZED_SINCE = (2, 7)  # version of PyTorch; for earlier versions, this kernel has no estimate
 THREADS = 128  # threads per block of PyTorch's elementwise kernels
 
@@ -27,9 +29,9 @@ _VECTORIZED = re.compile(r"vectorized_elementwise_kernelILi\d+E.*St5arrayIPcLm(\
 _UNROLLED = re.compile(r"unrolled_elementwise_kernelI.*St5arrayIPcLm(\d+)E+Li(\d+)E")
 # Groups: threads per block, numbers per thread.
 _STRIDED = re.compile(r"(?<![a-z]_)elementwise_kernelILi(\d+)ELi(\d+)E")
-# Groups: arrays per tensor.
+# Groups: lists of tensors.
 _MULTI_TENSOR = re.compile(r"multi_tensor_apply_kernelI.*TensorList(?:ScalarList)?MetadataI[a-z]?Li(\d+)E")
-# Groups: arrays per tensor, arrays that the functor reads.
+# Groups: lists of tensors, lists that the functor reads.
 _MULTI_TENSOR_ARGUMENTS = re.compile(r"FunctorI\w+?Li(\d+)ELi(\d+)ELi\d+E")
 _LAMBDA = re.compile(r"EUl([a-zN].*?)E_")
 _FUNCTOR_TYPES = re.compile(r"(?:Functor(?:_\w+?|OnSelf_\w+?)?|FunctorOnSelf_\w+?)I([a-z]+|N3c10\d+\w+?E)")
@@ -85,7 +87,7 @@ def arrays_of_foreach(name: str) -> int:
     match = _MULTI_TENSOR.search(name)
     if match is None:
         return 0
-    # Template arguments of the functor: arrays per tensor, arrays that it reads, index of the result.
+    # Template arguments of the functor: lists of tensors, lists that it reads, index of the list of the results.
     arguments = _MULTI_TENSOR_ARGUMENTS.search(name)
     # Without these arguments, assume that the kernel reads all arrays and writes all but one.
     return int(arguments[2]) + 1 if arguments else 2 * int(match[1]) - 1

@@ -100,8 +100,8 @@ def _converted(node: ast.expr) -> ast.expr | None:
 def step_loop(code: ScriptCode, node: ast.AST) -> ast.For | ast.While | None:
     """Return the innermost loop around a node, or the only loop that calls its function.
 
-    The second loop counts if the function of the node has no loop around the node. Return None if no loop calls the
-    function, or if several loops do.
+    If the function of the node has no loop around the node, return the loop that calls this function. Return None if no
+    loop calls the function, or if several loops do.
     """
     loops = code.loops_around(node)
     function = code.function_around(node)
@@ -151,7 +151,7 @@ def is_constant_conversion(part: Conversion, loop: ast.stmt) -> bool:
     """Whether a conversion has the same result in every step.
 
     The result may change if the loop assigns a name of the conversion, or if its data comes from a call, such as
-    `rng.random()`. A tensor that requires gradients collects them.
+    `rng.random()`. The result is also False for a tensor that requires gradients, because it collects them.
     """
     nodes = [*ast.walk(part.node)]
     is_plain = not any(isinstance(node, ast.Call) for node in ast.walk(part.data))
@@ -236,8 +236,8 @@ def sliced_arrays(expression: ast.expr) -> list[ast.Subscript]:
 def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | None] | None:
     """Return an expression that grows by 1 in each iteration, and a new header for the loop.
 
-    The expression is a name or a quotient of a name, such as `i // 32`. The new header defines the name; it is None if
-    the loop already defines it. Return None if no change of the header lets the loop count.
+    The expression is a name or a quotient of a name, such as `i // 32`. The new header defines the name. The
+    header is None if the loop already defines the name. Return None if no change of the header lets the loop count.
     """
     if isinstance(loop, ast.While):
         name = _counter_of_while(loop)

@@ -34,7 +34,7 @@ class DataCopies:
     pieces: int  # number of distinct arrays
     nbytes: int  # size of the largest array before its upload
     places: Places  # of the data of an array on the host, then of each copy that the uploads made
-    held_nbytes: int  # size of all copies of the largest array
+    held_nbytes: int  # size of the largest array together with all its copies
     different_nbytes: int  # sum of the sizes of all arrays before their upload, each counted once
     copied_nbytes: int  # bytes that all uploads copied
 
@@ -61,7 +61,8 @@ class MemoryLevel:
     reserved_nbytes: int | None  # memory that the framework holds, in use or for later allocations
     peak_nbytes: int | None  # highest use; `reserved_nbytes` of a device if its framework reports no peak
     total_nbytes: int | None  # size of the memory
-    growth_nbytes: float  # per step; 0 unless the use grew between all readings in the loop; always 0 for the host
+    # Per step; 0 unless the use grew between all readings in the loop, and always 0 for memory of the host.
+    growth_nbytes: float
 
     @property
     def share(self) -> float:

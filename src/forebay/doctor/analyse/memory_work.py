@@ -34,7 +34,7 @@ class MemoryWork:
 
     mask: Any  # selects these operations in the device view
     seconds: float
-    device_seconds: float  # of all work of the device
+    device_seconds: float  # in which the device computed or copied within its memory
     seconds_by_kind: dict[KernelKind, float]  # longest first
     names: frozenset[str]  # of the kernels
     known_share: float  # share of `seconds` that operations with a known number of bytes take
@@ -42,7 +42,7 @@ class MemoryWork:
 
     @property
     def share(self) -> float:
-        """The share of these operations in the time of all work of the device."""
+        """The share of these operations in `device_seconds`."""
         return min(1.0, self.seconds / self.device_seconds) if self.device_seconds else 0.0
 
     def seconds_of(self, *kinds: KernelKind) -> float:

@@ -98,7 +98,8 @@ def find_steps(capture: Capture) -> Steps | None:
     """Return the steps of the profiled window; None if there are too few.
 
     The anchor of the window marks the ends of the steps. If the script ended before the doctor found an anchor, the
-    most frequent call site of the most reliable kind in LOOP_MARKS marks them. If the marked steps come in bursts, and
+    most frequent call site of the most reliable kind in LOOP_MARKS marks them. If no such call site is frequent enough,
+    OPS events may mark them (see `_steps_of_operations`). If the marked steps come in bursts, and
     another loop takes much of the time between the bursts, return the steps of the other loop. For example, a script of
     reinforcement learning acts in many steps, and then learns from them in another loop.
     """
