@@ -106,7 +106,7 @@ def test_a_line_without_a_read_back_has_no_check():
     assert check_seconds(steps(checks), UPLOAD) == (0.0, 0.0)
 
 
-def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
+def test_the_predicted_range_contains_the_gain_of_the_cured_program():
     cure, step = cure_in(rig.run(reads_and_checks), "reduce it")
     expected = step - rig.step_seconds(lambda machine: reads_and_checks(machine, on_device=True))
     assert cure.low <= expected <= cure.high

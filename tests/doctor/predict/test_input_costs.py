@@ -148,7 +148,7 @@ def background(busy_cores=1.5):
     return CaptureView(loop(made, waiting, ms=20, machine={"cores": 2}, facts={"busy_cores": busy_cores}))
 
 
-def test_no_cure_of_the_step_makes_it_shorter_than_its_recorded_producers_need():
+def test_recorded_producers_limit_a_step_unless_a_cure_scales_or_replaces_them():
     view = background()
     timeline = build_timeline(view)
     assert background_seconds(view) == pytest.approx(16e-3)

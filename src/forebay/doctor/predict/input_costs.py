@@ -65,7 +65,7 @@ BUSY_CORE_FACTORS = 1.0, 1.2
 MIN_GAIN_SHARE = 0.03  # of the step; a cure whose best outcome saves less does not pay
 ROUNDING_SHARE = 1e-3  # of the step; rounding errors of the simulation are smaller
 FULL_SHARE = 0.75  # of the cores; if fewer are busy, the loop and the thread that makes batches have a core each
-UNKNOWN_SHARE = 0.5  # share of C code of which nothing shows whether it holds the GIL: at worst, this share holds it
+UNKNOWN_SHARE = 0.5  # nothing shows whether C code holds the GIL; at worst, it does for this share of its time
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ CONVERSION_BYTES_PER_SECOND = 10e9, 1e9
 # cores of a virtual machine (2026-11-19): 5 us for 4 arrays of 32 B, 21 us for 32 of 256 B, 90 us for 64 of 4 KiB.
 JOIN_CALL_SECONDS = 1e-6, 10e-6
 JOIN_PIECE_SECONDS = 0.2e-6, 1.5e-6
-# To make one array of the framework from the joined array, at best and at worst. Measured on this machine: 4 us for
+# To make one array of the framework from the joined array, at best and at worst. Measured on the same machine: 4 us for
 # `torch.from_numpy`, 42 us for `tf.convert_to_tensor`, 57 us for `jnp.asarray`; 7 us for an argument of a jitted
 # function.
 CONVERT_SECONDS = 2e-6, 80e-6
