@@ -1,4 +1,4 @@
-"""Diagnoses of real scripts: every fault is found on its line, and not in its healthy twin.
+"""Diagnoses of `scripts/`: each fault is found on its line, and not in its twin.
 
 A busy machine may slow a twin down for other reasons, so the tests look only for its own fault.
 """

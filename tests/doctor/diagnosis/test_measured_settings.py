@@ -112,7 +112,7 @@ def test_a_measured_cost_becomes_the_gain_of_the_finding():
 
 
 @pytest.mark.parametrize("saved", [(-1e-3, 2e-4), (1e-4, 2e-4)])
-def test_a_setting_without_a_measurable_cost_is_no_finding(saved):
+def test_a_setting_with_a_negligible_cost_is_no_finding(saved):
     assert measured(saved=saved).findings == ()
 
 

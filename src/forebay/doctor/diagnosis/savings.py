@@ -60,7 +60,7 @@ class Simulation:
         No cure saves more than its finding costs, unless the finding says why. Without device records, a gain above the
         measured cost is reduced to the cost, because the simulation does not show which other work a cure would make
         faster. With device records, the simulation shows the work that waits for the calls of the finding, and the cost
-        is increased by this work. The cost of a wait for computation is at most what its best cure may save.
+        is increased by this work. The cost of a wait for computation is at most what one of its cures may save.
         """
         cured = replace(finding, cures=tuple(map(self._with_gain, finding.cures)))
         if not finding.seconds or not cured.cures:

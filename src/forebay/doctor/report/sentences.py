@@ -307,7 +307,7 @@ def describe_run_lines(diagnosis: Diagnosis) -> str:
     share = sum(each.seconds for each in run_lines(diagnosis.view)) / seconds if seconds else 0.0
     return (
         f"Samples of the busiest thread name a line of the script for {format_percent(share)} of the run. "
-        "The rest is the start and end of profiling, or time before the oldest sample that the doctor keeps."
+        "The rest is lines with few samples, the start and end of profiling, and time before the oldest kept sample."
     )
 
 

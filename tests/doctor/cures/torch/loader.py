@@ -1,4 +1,4 @@
-"""The loader has no workers, so the loop computes every row itself. Its batches are not page-locked."""
+"""The loader has no workers, so the loop computes every row itself. Batches are not page-locked."""
 
 import numpy as np
 import torch

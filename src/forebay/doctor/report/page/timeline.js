@@ -16,7 +16,7 @@
   const FOOT = 8; // below the last row
   const LABEL = 64; // width of a track's name
   const MIN_STEP_WIDTH = 6; // if steps are narrower on average, one band marks all of them
-  const MIN_RANGE = 50; // ticks; the shortest time that the view can show
+  const MIN_RANGE = 50; // ticks of `data.tick_seconds`; the shortest time that the view can show
 
   const cumulativeSums = (values) => { let sum = 0; return Float64Array.from(values, (value) => (sum += value)); };
   const sites = data.sites;
