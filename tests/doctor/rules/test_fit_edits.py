@@ -70,5 +70,5 @@ def test_fit_gets_a_feed_of_its_arrays(source, wanted):
         "model.fit(x, y, validation_split=share)",
     ],
 )
-def test_a_fit_without_plain_arrays_gets_no_feed(source):
+def test_a_fit_that_a_feed_cannot_serve_gets_no_feed(source):
     assert feed_of_fit(ScriptCode(source), source.count("\n") + 1, 32) == []

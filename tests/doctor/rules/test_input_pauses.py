@@ -21,7 +21,7 @@ EPOCH = 20  # steps
 
 
 def view_of(frames, *, every=EPOCH, long_ms=100, rows_at=5, **settings):
-    """Return a loop of 400 steps with a DataLoader. Every n-th step waits `long_ms` ms longer for its batch."""
+    """Return a loop of 400 steps with a DataLoader. Each `every`-th step waits `long_ms` ms longer."""
     loader = {"workers": 2, "persistent": False, "prefetch": 2} | settings
     built = build("DataLoader(...)", what="DataLoader", line=2, dataset_rows=16 * EPOCH, rows_at=rows_at, **loader)
     waits = batch("DataLoader", 1.0, line=3, batch_rows=16, nbytes=4096, built_at=2, workers=loader["workers"])

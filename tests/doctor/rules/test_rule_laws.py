@@ -44,7 +44,7 @@ def test_no_cure_saves_more_than_its_finding_costs_unless_the_finding_says_why(c
 
 
 @given(captures)
-def test_the_wait_of_a_finding_is_the_part_of_the_step_that_waits_for_input(capture):
+def test_waits_cost_at_least_the_part_of_the_step_that_waits_for_input(capture):
     """Both leave out long steps. A wait of a few steps may cost more, because it makes these steps long."""
     view = view_for_rules(capture)
     waits = [event for event in capture.events if event.kind == "input"]

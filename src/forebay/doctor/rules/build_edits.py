@@ -45,7 +45,7 @@ def build_once(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def _is_used_above(loop: ast.stmt, statement: ast.Assign) -> bool:
-    """Whether a loop uses or assigns the names of an assignment elsewhere, other than by reading them below it."""
+    """Whether a loop reads the names of an assignment above or in it, or assigns them elsewhere."""
     names, end = stored_names(*statement.targets), statement.end_lineno or statement.lineno
     own = {*ast.walk(statement)}
     uses = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id in names and node not in own]

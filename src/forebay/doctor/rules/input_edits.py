@@ -37,7 +37,7 @@ _WRAPPERS = ("enumerate", "tqdm", "trange", "iter")  # functions that iterate ov
 
 
 def set_keywords(code: ScriptCode, call: ast.Call, **keywords: str) -> list[Edit]:
-    """Return the edit that sets keyword arguments of a call; empty if already set."""
+    """Return the edit that sets keyword arguments of a call; none if the call sets them already."""
     current = {keyword.arg: code.text(keyword.value) for keyword in call.keywords}
     changed = {name: value for name, value in keywords.items() if current.get(name) != value}
     return patch_statement(code, code.statement_of(call), *code.set_keywords(call, changed)) if changed else []

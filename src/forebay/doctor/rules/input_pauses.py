@@ -20,7 +20,7 @@ from forebay.doctor.rules.wording import location, nbytes_per_call
 __all__ = ["INPUT", "RESTART", "SLOW_BATCHES", "input_cures", "input_evidence", "input_kind"]
 
 _NAMES = ("torch.utils.data.dataloader.", "multiprocessing.")
-INPUT = AvoidableCall("waits for batches", _NAMES, "", "")  # `input_kind` returns RESTART or SLOW_BATCHES instead
+INPUT = AvoidableCall("waits for batches", _NAMES, "", "")  # any such wait; `input_kind` returns its cause
 RESTART = AvoidableCall(
     "waits for workers that start again",
     _NAMES,

@@ -80,8 +80,8 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
 def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure]:
     """Yield the cures.
 
-    PyTorch's compiler leaves the launches of the optimizer and of the compiled code. If a loop of PyTorch already calls
-    a compiled function, or Keras already compiles its step with PyTorch, the rule does not offer the compiler.
+    With PyTorch's compiler, the launches of the optimizer and of the compiled code remain. If a loop of PyTorch already
+    calls a compiled function, or Keras already compiles its step with PyTorch, the rule does not offer the compiler.
     """
     basis = "the cure removes separate launches and the Python code between them"
     changes = compile_step(view, framework, CallingTime(launching, launching))

@@ -146,7 +146,7 @@ def _stages(code: ScriptCode, node: ast.expr) -> dict[str, ast.Call]:
     If the script assigns a stage to a name, the search continues at the assignment.
     """
     stages: dict[str, ast.Call] = {}
-    for _ in range(20):  # stages of a pipeline
+    for _ in range(20):  # at most 20 stages of a pipeline
         node = resolve(code, node)
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in stages:
             break

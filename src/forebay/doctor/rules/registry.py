@@ -14,7 +14,7 @@ from forebay.doctor.rules.precedence import PRECEDENCE, RuleView
 
 __all__ = ["RULES", "Rule", "SiteRule", "load_rule", "view_for_rules"]
 
-RULES = {  # rule id: module; the report lists findings with about equal gains in this order
+RULES = {  # rule id: module; the report lists findings with equal gains (`diagnose._sort_key`) in this order
     "input_bound": "forebay.doctor.rules.input_bound",
     "loader": "forebay.doctor.rules.loader",
     "made_in_loop": "forebay.doctor.rules.made_in_loop",
