@@ -135,7 +135,7 @@ def _start_of_run(capture: Capture) -> int:
 
 
 def _events_outside_loop(view: CaptureView, steps: Steps, events: Iterable[LedgerEvent]) -> Iterator[LedgerEvent]:
-    """Yield the events outside of the loop, which belong to no step, not even to one of the warm-up.
+    """Yield the events that belong to no step, not even to one of the warm-up.
 
     If no profiled step has events of a call site, assume that all its events are outside of the loop.
 

@@ -25,7 +25,7 @@ class Lag:
 
 
 def find_lag(records: Any, calls: Any, edges: Any) -> Lag | None:
-    """Return how far the device lags behind; None if it does not, or if no calls were recorded.
+    """Return how far the device lags behind; None without a lag or without recorded calls.
 
     Operations that did not run have no records, and neither have their calls. So if the last steps queued no kernel,
     the device did not reach these steps. `edges` are the start of each step and the end of the last.

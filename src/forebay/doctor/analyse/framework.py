@@ -89,7 +89,7 @@ def framework_of(view: CaptureView, api: str) -> str:
 def feed_framework(view: CaptureView, api: str) -> str:
     """Return the framework to which a Forebay feed should hand its batches.
 
-    Return Keras if `fit` runs the loop. Return JAX or CuPy if the loop computes only with this framework, even if its
+    Return Keras if its methods, such as `fit`, end the steps or take the batches. Return JAX or CuPy if the loop computes only with this framework, even if its
     loader belongs to another framework. Otherwise return the framework of the call `api`.
     """
     is_keras_loop = any(

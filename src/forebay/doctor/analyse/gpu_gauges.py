@@ -115,7 +115,10 @@ def _is_below(value: int | None, maximum: int | None) -> bool:
 
 
 def _samples_in_loop(view: CaptureView, samples: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the readings from the first profiled step to the last unprofiled step, or all if there are none."""
+    """Return the readings in the loop, or all readings if there are none.
+
+    The loop lasts from the first profiled step to the last unprofiled step.
+    """
     window = view.capture.window
     end = max((window.end, *window.traced)) + sum(window.untraced) * 1e9
     return [sample for sample in samples if window.start <= sample["at"] <= end] or samples

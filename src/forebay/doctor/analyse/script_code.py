@@ -131,7 +131,7 @@ class ScriptCode:
         return None
 
     def replace_in_lines(self, statement: ast.stmt, text: str) -> str | None:
-        """Return the lines of a statement with `text` in its place; None if they have no other code."""
+        """Return a statement's lines with `text` in its place; None without other code on them."""
         first, last = statement.lineno, statement.end_lineno or statement.lineno
         before = self._lines[first - 1][: statement.col_offset].decode().lstrip()
         after = self._lines[last - 1][statement.end_col_offset :].decode().rstrip()

@@ -128,7 +128,10 @@ def _accepts_first_argument(code: ScriptCode, function: ast.FunctionDef | ast.As
 
 
 def _is_used_on_host(code: ScriptCode, function: ast.stmt, name: str) -> bool:
-    """Whether a function needs the values of an array for NumPy or Python, which an argument does not have."""
+    """Whether a function passes an array to NumPy or Python, which need its values.
+
+    An argument of a compiled function has no values.
+    """
     uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
     around = [parent for node in uses for parent in code.ancestors(node)]
     calls = [node for node in around if isinstance(node, ast.Call) and node in ast.walk(function)]

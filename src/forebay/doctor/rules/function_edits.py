@@ -142,9 +142,9 @@ def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
 
 
 def _may_run_before(code: ScriptCode, function: Function, loop: ast.stmt, depth: int = 5) -> bool:
-    """Whether a function may run before a loop: code above the loop contains its name, or that of a caller.
+    """Whether a function may run before a loop.
 
-    `depth` limits the chain of callers.
+    It may if code above the loop contains its name, or that of a caller. `depth` limits the chain of callers.
     """
     uses = [node for node in code.parents if isinstance(node, ast.Name) and node.id == function.name]
     for use in uses:

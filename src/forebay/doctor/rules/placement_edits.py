@@ -92,7 +92,10 @@ def _move_before_loop(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def _is_only_moved(code: ScriptCode, data: ast.Name, move: ast.Call) -> bool:
-    """Whether the script uses data in no other place than `move`, so that its name can refer to the moved data."""
+    """Whether the script reads a name only in `move`.
+
+    The name can then refer to the moved data.
+    """
     inside = {*ast.walk(move)}
     uses = [node for node in code.parents if isinstance(node, ast.Name) and node.id == data.id]
     return all(node in inside or isinstance(node.ctx, ast.Store) for node in uses)

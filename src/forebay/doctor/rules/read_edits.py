@@ -236,7 +236,10 @@ def _guard_condition(code: ScriptCode, statement: ast.If, loop: ast.For | ast.Wh
 
 
 def _decides_training(code: ScriptCode, test: ast.If) -> bool:
-    """Whether the branch of a test skips the rest of a step, trains, or assigns names that the script reads."""
+    """Whether the script needs the branch of a test in every step.
+
+    This is so if the branch skips the rest of a step, trains, or assigns names that the script reads.
+    """
     nodes = [node for each in test.body for node in ast.walk(each)]
     if any(isinstance(node, ast.Continue | ast.Yield | ast.YieldFrom) for node in nodes):
         return True
