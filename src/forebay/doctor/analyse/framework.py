@@ -89,8 +89,9 @@ def framework_of(view: CaptureView, api: str) -> str:
 def feed_framework(view: CaptureView, api: str) -> str:
     """Return the framework to which a Forebay feed should hand its batches.
 
-    Return Keras if its methods, such as `fit`, end the steps or take the batches. Return JAX or CuPy if the loop computes only with this framework, even if its
-    loader belongs to another framework. Otherwise return the framework of the call `api`.
+    Return Keras if its methods, such as `fit`, end the steps or take the batches. Return JAX or CuPy if the loop
+    computes only with this framework, even if its loader belongs to another framework. Otherwise return the framework
+    of the call `api`.
     """
     is_keras_loop = any(
         framework_of(view, site.api) == "keras" for site in view.sites_of(EventKind.STEP, EventKind.INPUT)

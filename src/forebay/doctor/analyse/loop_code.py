@@ -236,8 +236,8 @@ def sliced_arrays(expression: ast.expr) -> list[ast.Subscript]:
 def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | None] | None:
     """Return an expression that grows by 1 in each iteration, and a new header for the loop.
 
-    The expression is a name or a quotient of a name, such as `i // 32`. The new header defines the name. The
-    header is None if the loop already defines the name. Return None if no change of the header lets the loop count.
+    The expression is a name or a quotient of a name, such as `i // 32`. The new header defines the name. The header is
+    None if the loop already defines the name. Return None if no change of the header lets the loop count.
     """
     if isinstance(loop, ast.While):
         name = _counter_of_while(loop)
