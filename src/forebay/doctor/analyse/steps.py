@@ -99,9 +99,9 @@ def find_steps(capture: Capture) -> Steps | None:
 
     The anchor of the window marks the ends of the steps. If the script ended before the doctor found an anchor, the
     most frequent call site of the most reliable kind in LOOP_MARKS marks them. If no such call site is frequent enough,
-    OPS events may mark them (see `_steps_of_operations`). If the marked steps come in bursts, and
-    another loop takes much of the time between the bursts, return the steps of the other loop. For example, a script of
-    reinforcement learning acts in many steps, and then learns from them in another loop.
+    OPS events may mark them (see `_steps_of_operations`). If the marked steps come in bursts, and another loop takes
+    much of the time between the bursts, return the steps of the other loop. For example, a script of reinforcement
+    learning acts in many steps, and then learns from them in another loop.
     """
     window, events = capture.window, capture.events
     burst_lines = _find_burst_lines(events, hides_operations="cupy" in capture.facts.get("frameworks", {}))
