@@ -31,7 +31,9 @@ READERS = 8  # threads of the disk measurement
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """Measure a feed. Return the seconds per step ("step") and slots, threads and workers of its plan.
+    """Measure a feed.
+
+    Return the seconds per step ("step") and slots, threads and workers of its plan.
 
     "slept" is the measured sleep of the training loop, and "waited" that of a map that waits evenly.
     """

@@ -48,7 +48,7 @@ def compare(
 ) -> None:
     """Time both variants, compare their answers, and print the times and what to look at.
 
-    With --json, append the times to that file. A round has `steps` steps with `nbytes` bytes each. If the answers
+    With `--json FILE`, append the times to FILE. A round has `steps` steps with `nbytes` bytes each. If the answers
     differ, the script ends with an error, unless they are random.
     """
     options = _parse_options()

@@ -76,7 +76,7 @@ def test_demo_json_contains_the_speeds():
     assert "train.py" in document["doctor_report"]
 
 
-def test_plan_shows_every_decision_with_its_reason(data):
+def test_plan_shows_the_batches_a_reason_and_the_speed(data):
     done = run_here("plan", str(data), "--batch", "64")
     assert done.returncode == 0
     assert "79 batches of 64 rows: array float32[20]" in done.stdout

@@ -256,7 +256,10 @@ MISTAKES = [
 
 @pytest.fixture(scope="module")
 def mistaken_runs(tmp_path_factory):
-    """Run the command with every mistake in one process. A new process takes a second to start."""
+    """Run the command with every mistake in one process.
+
+    A new process takes a second to start.
+    """
     folder = with_files(tmp_path_factory.mktemp("mistakes"))
     return forebay_each([["doctor", *arguments] for arguments, _ in MISTAKES], cwd=folder)
 

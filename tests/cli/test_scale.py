@@ -17,7 +17,7 @@ def test_scale_names_the_bottleneck(capsys):
 
 
 @pytest.mark.parametrize("name", ["images", "tables", "tokens"])
-def test_json_contains_every_part(name, capsys):
+def test_json_contains_the_bottleneck_and_the_busy_share(name, capsys):
     assert main(["scale", name, "--steps", "30", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema_version"] == 1

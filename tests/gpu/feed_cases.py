@@ -144,7 +144,7 @@ def test_a_refused_page_lock_is_reported_and_rows_are_staged(framework, tmp_path
     assert "refused" in explained
 
 
-def test_two_feeds_of_one_array_share_its_page_locks(framework):
+def test_two_feeds_may_read_overlapping_parts_of_one_array(framework):
     data = ROWS["small"]()
     halves = [{name: leaf[part] for name, leaf in data.items()} for part in (slice(0, 60_000), slice(40_000, None))]
     feeds = [shuffle(half, 200).feed(FRAMEWORK, device="cuda", resident="never") for half in halves]
@@ -172,7 +172,7 @@ def test_a_state_resumes_inside_an_epoch(framework):
             assert np.array_equal(framework.read(left["row"]), framework.read(right["row"]))
 
 
-def test_casts_and_scaling_run_on_the_device(framework):
+def test_scaling_runs_on_the_device(framework):
     data = {"x": RNG.integers(0, 255, (5_000, 300), dtype=np.uint8), "row": np.arange(5_000, dtype="i4")}
     pipeline = shuffle(data, 100).map(fb.scale({"x": 1 / 255}))
     with pipeline.feed(FRAMEWORK, device="cuda") as feed, pipeline.feed("numpy") as host:

@@ -77,7 +77,10 @@ class Rig:
         needs_int64=False,
         on_device=False,
     ):
-        """Gather rows like a slot filler, with given or computed row numbers. Return the target's bytes."""
+        """Gather rows like a slot filler, with given or computed row numbers.
+
+        Return the target's bytes.
+        """
         extents = RowExtents.from_table(
             table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes, on_device=on_device
         )
@@ -239,7 +242,7 @@ def main():
     for shape in SHAPES:
         check_shape(rig, shape, ordered=False, needs_int64=False)
         check_shape(rig, shape, ordered=True, needs_int64=True)
-    for blocks in (row_mover.BULK_BLOCKS, 1, 3):  # with few blocks, each block reuses its stages often
+    for blocks in (row_mover.BULK_BLOCKS, 1, 3):  # with few blocks, each block reuses its shared memory often
         row_mover.BULK_BLOCKS = blocks
         for shape in DEVICE_SHAPES:
             check_shape(rig, shape, ordered=False, needs_int64=False, on_device=True)

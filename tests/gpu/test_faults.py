@@ -1,4 +1,7 @@
-"""Faults that only a GPU has, and their healthy twins. Each framework has its own process."""
+"""Faults that only a GPU has, and their healthy twins.
+
+Each framework has its own process.
+"""
 
 from pathlib import Path
 

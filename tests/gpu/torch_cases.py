@@ -133,7 +133,7 @@ def test_a_batch_may_be_taken_while_the_same_thread_captures(framework):
 
 
 @pytest.mark.filterwarnings("ignore")  # warnings of the compiler
-def test_a_step_compiled_with_graphs_trains_on_every_batch(framework):
+def test_a_step_compiled_with_graphs_gets_every_batch(framework):
     step = torch.compile(lambda x: (x % 251).float().sum(), mode="reduce-overhead")
     data = stamp_rows(20_000)
     with fb.from_arrays(data).batch(400).feed("torch", device="cuda", resident="never") as feed:

@@ -77,7 +77,7 @@ def find_rank_captures(arguments: argparse.Namespace) -> list[str]:
 
 
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """Add the rank to the names of the output files, because each rank writes some."""
+    """Add the rank to the names of the output files, because every rank writes its own."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:

@@ -111,7 +111,7 @@ def test_slots_are_reused(spec):
 
 
 @pytest.mark.parametrize("spec", [PartitionSpec("data"), PartitionSpec()])
-def test_a_donated_batch_does_not_change_the_rows(spec):
+def test_batches_may_be_donated(spec):
     add_one = jax.jit(lambda array: array + 1, donate_argnums=0)
     with fb.from_arrays(FLOATS).batch(16).feed("jax", device=NamedSharding(MESH, spec)) as feed:
         for number, batch in enumerate(feed):
@@ -284,7 +284,10 @@ def test_arrays_of_one_gpu_become_global_without_a_copy(monkeypatch):
 
 
 def test_the_gpu_of_a_process_gets_its_part_of_the_columns(monkeypatch):
-    """The second device acts as a device of another process. JAX cannot make the array, so check its parts."""
+    """The second device acts as a device of another process.
+
+    JAX cannot make the array, so check its parts.
+    """
     monkeypatch.setattr("forebay.adapters.handoff.jax._find_device", lambda index: DEVICES[0])
     batches = ShardedBatches(NamedSharding(COLUMNS, PartitionSpec("data", "model")))
     part = GlobalShape((4, 16), DEVICES[:1], [(slice(0, 4), slice(8, 16))])

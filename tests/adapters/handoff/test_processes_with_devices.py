@@ -16,7 +16,10 @@ pytestmark = pytest.mark.long
 
 
 def run_jax(folder, count, devices, **job):
-    """Start `count` processes of JAX with `devices` CPU devices each. Return the records that they write."""
+    """Start `count` processes of JAX with `devices` CPU devices each.
+
+    Return the records that they write.
+    """
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     return run_processes(JAX, folder, count, flags, rows=ROWS, port=free_port(), **job)
 

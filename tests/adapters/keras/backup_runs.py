@@ -61,7 +61,10 @@ def make_adam(loss="mse", **options):
 
 
 def fit_with_backup(folder, *, model=None, callbacks=(), pipeline=None, fit=None, **options):
-    """Fit, from the backup in the folder if there is one. Return the model and its history."""
+    """Fit, from the backup in the folder if there is one.
+
+    Return the model and its history.
+    """
     model = model or make_adam(RecordedLoss(), run_eagerly=True)
     with (pipeline or make_pipeline().batch(BATCH)).feed("keras") as feed:
         backup = feed.backup_and_restore(folder, **options)

@@ -56,7 +56,7 @@ def test_later_epochs_and_calls_are_not_traced_again(pipeline, steps):
     assert model.traces == traces
 
 
-def test_the_progress_bar_shows_the_number_of_batches(pipeline):
+def test_callbacks_get_the_number_of_batches(pipeline):
     totals = []
     hook = Hook(on_train_begin=lambda logs=None: totals.append(hook.params["steps"]))
     make_model().fit(pipeline.feed("keras"), callbacks=[hook], verbose=0)

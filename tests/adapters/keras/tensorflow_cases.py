@@ -28,7 +28,7 @@ def make_model_under(strategy, **options):
         return make_model(**options)
 
 
-def test_a_mirrored_strategy_splits_batches_over_its_devices(arrays, pipeline):
+def test_fit_under_a_mirrored_strategy_has_the_same_losses(arrays, pipeline):
     model = make_model_under(tf.distribute.MirroredStrategy(DEVICES), optimizer=keras.optimizers.SGD(0.0))
     expected = make_model().evaluate(*arrays, batch_size=BATCH, verbose=0)
     history = model.fit(pipeline.feed("keras"), epochs=2, validation_data=pipeline.feed("keras"), verbose=0)

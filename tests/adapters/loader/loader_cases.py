@@ -247,7 +247,7 @@ def test_a_dropped_loader_ends_its_threads():
     assert not any(thread.name.startswith("forebay") for thread in threading.enumerate())
 
 
-def test_the_plan_and_the_statistics_are_those_of_the_feed():
+def test_a_loader_has_statistics_and_a_plan():
     loader = make_pipeline().feed("loader")
     list(loader)
     assert loader.stats()["batches"] == len(loader)

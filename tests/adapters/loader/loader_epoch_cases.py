@@ -133,7 +133,7 @@ def test_a_closed_loader_still_has_statistics_and_a_plan():
     assert unused._repr_html_()
 
 
-def test_a_loader_makes_regular_reports_on_every_rank(monkeypatch):
+def test_reports_continue_after_a_change_of_rank(monkeypatch):
     found = []
     loader = fb.from_arrays(np.arange(4000)).batch(1).feed("loader")
     stop = loader.on_stats(found.append, every=1)

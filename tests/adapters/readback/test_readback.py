@@ -14,7 +14,10 @@ from forebay.errors import BudgetError, FeedClosedError, SpecError
 
 
 class Device:
-    """Replaces `HostCopier`. A copy arrives when the test sets its `has_arrived`, or when code waits for it."""
+    """Replaces `HostCopier`.
+
+    A copy arrives when the test sets its `has_arrived`, or when code waits for it.
+    """
 
     def __init__(self):
         self.pending = []

@@ -138,7 +138,7 @@ def test_a_checked_tensor_is_released_before_the_next_upload(recorder, array):
     assert tensor() is None
 
 
-def test_full_checks_notice_any_changed_byte_of_any_view(recorder):
+def test_a_full_check_notices_only_changes_inside_the_view(recorder):
     whole = np.zeros((40, 50), np.float32)
     view = whole[::3, 5:45]
     upload_once(view, check="full")

@@ -44,7 +44,10 @@ def feed(rows, **options):
 
 
 def run_batches(delivery, count):
-    """Take this many batches one by one. An interval of zero seconds ends after one batch."""
+    """Take this many batches one by one.
+
+    An interval of zero seconds ends after one batch.
+    """
     return sum(delivery.run(0.0) for _ in range(count))
 
 

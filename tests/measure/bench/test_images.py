@@ -1,4 +1,4 @@
-"""The bench case of image files: its files, contenders and drained batches."""
+"""The bench cases of image files: their files, contenders and uncounted first batches."""
 
 from dataclasses import replace
 

@@ -20,7 +20,10 @@ LOOP = Entry("loop into an array", "row_loop")
 
 @pytest.fixture
 def first_batch_case(tiny_case):
-    """Return a function that makes a tiny case. Its meter needs no framework, so processes start quickly."""
+    """Return a function that makes a tiny case.
+
+    Its meter needs no framework, so processes start quickly.
+    """
     columns = (ResultColumn("first", "ms", "first batch"),)
     return lambda *entries: replace(tiny_case(*entries), meter="first_batch", columns=columns, targets=())
 
@@ -145,7 +148,7 @@ def test_a_submodule_of_a_package_that_is_not_installed_is_missing():
     assert Contender("absent", "absent", ("no_such_package.part", "json"), "").missing() == ("no_such_package.part",)
 
 
-def test_without_a_gpu_entries_are_skipped_before_data_is_made(monkeypatch):
+def test_without_a_gpu_entries_are_skipped(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (case,) = select_cases(GPU_CASES, case_names=["gpu-resident"], contenders=["index_select"])
     (result,) = run_cases([case], QUICKEST).cases

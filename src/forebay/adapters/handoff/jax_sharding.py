@@ -67,7 +67,7 @@ class ShardedBatches:
         return list(self._device_parts)
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        """Raise PipelineError if the sharding cannot split a leaf for any number of rows."""
+        """Raise PipelineError if the sharding cannot split a leaf, whatever its number of rows."""
         for spec, name in zip(specs, names, strict=True):
             if not spec.ragged:
                 self._check_shape((self._part_count, *spec.batch_shape(1)[1:]), f"{name!r}")

@@ -129,8 +129,8 @@ class LoaderFeed:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last received batch.
 
-        If `set_epoch` has requested an epoch after this batch, return the start of that epoch. If a trainer repeats a
-        short loader, the loader leaves the epoch of `set_epoch`; then the key `named_epoch` has that epoch.
+        If `set_epoch` has requested an epoch after this batch, return the start of that epoch. If the state has another
+        epoch than the last `set_epoch`, because a trainer repeats a short loader, `named_epoch` is that of `set_epoch`.
         """
         state, requested = self.feed.state_dict(), self._requested
         if requested is not None and requested.replaces(state):
@@ -334,7 +334,7 @@ def cursor_of_batch(schedule: Schedule, epoch: int, number: int) -> Cursor:
 
 
 def _count_rest(pipeline: Pipeline, cursor: Cursor) -> tuple[int, int]:
-    """Return the numbers of batches after a cursor and of rows in an incomplete step.
+    """Return the batches left after a cursor, and the rows of an incomplete last step.
 
     The rows are those of all ranks, or 0 if the last step is full. Both numbers are `UNKNOWN` if the epoch is endless,
     or if the length of the input is unknown.

@@ -100,7 +100,7 @@ class PendingCopies:
     __slots__ = ("_copies",)
 
     def __init__(self, copies: Sequence[tuple[list[int], PendingCopy]]) -> None:
-        """`copies` has each copy with the positions of its leaves in the result."""
+        """Each item of `copies` has the positions of leaves in the result, and their copy."""
         self._copies = copies
 
     @property

@@ -1,4 +1,6 @@
-"""The script records the whole step once as a CUDA graph. Each step replays this graph.
+"""The script records the whole step once as a CUDA graph.
+
+Each step replays this graph.
 
 The doctor must not report `launch_bound` here.
 """

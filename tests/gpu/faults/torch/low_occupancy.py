@@ -1,4 +1,6 @@
-"""The step computes cumulative sums of four long signals. Its kernels use at most one thread block per signal.
+"""The step computes cumulative sums of four long signals.
+
+Its kernels use at most one thread block per signal.
 
 The doctor must report `low_occupancy` here.
 """
