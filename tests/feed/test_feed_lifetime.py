@@ -65,12 +65,13 @@ def test_feeds_of_one_pipeline_do_not_disturb_each_other(tmp_path):
     assert len(list(pipeline.feed("numpy"))) == 200
 
 
-def test_next_returns_a_batch_after_a_loop_was_left():
+def test_next_begins_another_epoch_after_a_loop_was_left():
     feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
     next(feed)
     for _ in feed:
         break
-    assert len(next(feed)) == 10
+    assert next(feed).tolist() == list(range(10))
+    assert feed.state_dict()["epoch"] == 2
 
 
 def test_two_threads_share_an_epoch_without_losing_or_repeating_a_batch():
