@@ -65,6 +65,7 @@ BUSY_CORE_FACTORS = 1.0, 1.2
 MIN_GAIN_SHARE = 0.03  # of the step; a cure whose best outcome saves less does not pay
 ROUNDING_SHARE = 1e-3  # of the step; rounding errors of the simulation are smaller
 FULL_SHARE = 0.75  # of the cores; if fewer are busy, the loop and the thread that makes batches have a core each
+MOSTLY_RUNNABLE_SHARE = 0.5  # of the time that makes rows; with less, waits take most of it
 UNKNOWN_SHARE = 0.5  # nothing shows whether C code holds the GIL; at worst, it does for this share of its time
 
 
@@ -173,7 +174,7 @@ def shortens_step(view: CaptureView, outcomes: Changes) -> bool:
 def makes_cheap_rows(view: CaptureView, site: CallSite, wait: float) -> bool:
     """Whether the loop makes its rows in less than CHEAP_ROW_SECONDS each, mostly without waits."""
     rows = _rows_per_step(site)
-    return bool(rows) and wait / rows < CHEAP_ROW_SECONDS and _runnable_share(site) >= UNKNOWN_SHARE
+    return bool(rows) and wait / rows < CHEAP_ROW_SECONDS and _runnable_share(site) >= MOSTLY_RUNNABLE_SHARE
 
 
 def _rows_per_step(site: CallSite) -> float:
