@@ -288,15 +288,6 @@ def test_slots_of_dropped_ragged_batches_are_reused():
         assert len(fed._runner._exchange.slots) <= fed.plan.slots + LENT_SLOTS + 1
 
 
-def test_ragged_batches_pass_through_jit():
-    if FRAMEWORK == "jax":
-        import jax
-
-        with fb.from_source([np.ones(3), np.ones(1)]).batch(2, ragged=True).feed("jax") as fed:
-            doubled = jax.jit(lambda ragged: jax.tree.map(lambda leaf: leaf * 2, ragged))(next(fed))
-            assert np.asarray(doubled.values).tolist() == [2.0] * 4
-
-
 def test_without_a_gpu_a_device_map_runs_in_the_framework():
     images = np.random.default_rng(0).integers(0, 255, (100, 4, 4, 3), dtype=np.uint8)
     start = fb.from_arrays({"image": images, "row": np.arange(100, dtype=np.int32)}).shuffle(seed=0).batch(32)

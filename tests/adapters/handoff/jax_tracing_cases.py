@@ -88,3 +88,9 @@ def test_an_upload_inside_a_compiled_function_is_the_same_array_as_outside():
 def _without_jit(step):
     with jax.disable_jit():
         jax.jit(step)(0.0)
+
+
+def test_ragged_batches_pass_through_jit():
+    with fb.from_source([np.ones(3), np.ones(1)]).batch(2, ragged=True).feed("jax") as fed:
+        doubled = jax.jit(lambda ragged: jax.tree.map(lambda leaf: leaf * 2, ragged))(next(fed))
+    assert np.asarray(doubled.values).tolist() == [2.0] * 4

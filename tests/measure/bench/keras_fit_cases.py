@@ -11,7 +11,7 @@ from forebay.measure.bench.contenders.gpu.keras import arrays, repeated_batch, t
 from forebay.measure.bench.meters import RunSettings, keras_fit
 from forebay.measure.bench.model import Workload
 
-WORK = Workload(64, (12, 12, 3), 16, options={"stamped": True, "backend": keras.backend.backend()})
+WORK = Workload(64, (12, 12, 3), 16, options={"backend": keras.backend.backend()})
 SETTINGS = RunSettings(seconds=0.02, warm_up_seconds=0.01, repeats=1)
 
 

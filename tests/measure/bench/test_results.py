@@ -55,9 +55,7 @@ def test_a_date_that_is_not_a_string_is_refused(fixed_results):
         from_json(to_json(fixed_results) | {"date": 7})
 
 
-@pytest.mark.parametrize(
-    "file", sorted((ROOT / "benchmarks" / "results").glob("h200*.json")), ids=lambda file: file.name
-)
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.name)
 def test_the_results_of_this_project_can_be_read(file):
     assert from_json(json.loads(file.read_text())).rows
 
