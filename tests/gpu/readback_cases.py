@@ -6,6 +6,7 @@ test_readback.py runs this file once for each framework, in its own process, bec
 import importlib
 import os
 import threading
+import time
 from functools import partial
 
 import numpy as np

@@ -4,6 +4,7 @@ import pytest
 from tests.wild.edits import (
     add_arguments,
     call_instead,
+    call_item,
     drop_keyword,
     import_instead,
     insert_before,
@@ -66,6 +67,18 @@ def test_text_is_written_around_calls_and_values():
 def test_imports_and_attributes_are_replaced():
     assert import_instead("writer", "import nothing")("from log import writer\n") == "import nothing\n"
     assert rename_attribute("A", "toarray()")("x.A.A\n") == "x.toarray().toarray()\n"
+
+
+def test_an_import_with_another_name_is_replaced():
+    assert (
+        import_instead("K", "from other import K")("import a.b as K\nimport c\n") == "from other import K\nimport c\n"
+    )
+
+
+def test_an_index_of_a_loss_becomes_a_call_of_item():
+    assert call_item("data")("a = loss.data[0] + b.data[1] + c.grad.data\n") == (
+        "a = loss.data.item() + b.data[1] + c.grad.data\n"
+    )
 
 
 def test_a_loop_runs_another_number_of_times():

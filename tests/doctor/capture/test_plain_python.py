@@ -1,4 +1,7 @@
-"""Under the doctor, a script runs as in plain Python: same output, same errors, same end."""
+"""Under the doctor, a script has the same output and the same errors as in plain Python.
+
+If the script fails, the exit code is that of the doctor.
+"""
 
 import re
 import signal
@@ -153,7 +156,7 @@ def test_sigterm_ends_a_script_that_does_not_end_by_itself(write, tmp_path, text
 
 @pytest.mark.long
 @pytest.mark.parametrize("text", [IGNORES_ERRORS, WAITS_IN_C])
-def test_a_script_that_does_not_end_after_sigterm_is_reported(write, tmp_path, text):
+def test_a_script_that_ignores_sigterm_is_reported_before_the_doctor_ends_it(write, tmp_path, text):
     command = [sys.executable, *DOCTOR, f"--capture={tmp_path / 'run.gz'}", write(text)]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as running:
         assert running.stdout.readline() == b"begun\n"

@@ -1,6 +1,6 @@
 """Make `benchmarks/nnx_simple_training.py` of google/flax run offline.
 
-The script makes its own points.
+The script makes the points of its training data itself.
 """
 
 from pathlib import Path

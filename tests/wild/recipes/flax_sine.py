@@ -1,6 +1,6 @@
 """Make `flax_neural_network_sin.py` of fgaray/experiments_jax run offline.
 
-The script makes its own points.
+The script makes the points of its training data itself.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Make `examples/scientific/pinn_oscillator.py` of mlnomadpy/flaxdocs run offline.
 
-The script makes its own points.
+The script makes the points of its training data itself.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Make `ODE.py` of JRowbottomGit/Deep-BSDE-Solver run offline.
 
-The script makes its own points.
+The script makes the points of its training data itself.
 """
 
 from pathlib import Path

@@ -38,7 +38,7 @@ class Fragmentation:
 
     device: str
     inactive_nbytes: int  # size of all free pieces
-    reserved_nbytes: int  # of all memory that PyTorch holds on the device
+    reserved_nbytes: int  # size of all memory that PyTorch holds on the device
     total_nbytes: int  # size of the device's memory
 
 

@@ -121,7 +121,7 @@ def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list
 
 
 def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str = "") -> list[Edit]:
-    """Return the edit that changes the array of a line before the loop.
+    """Return the edit that inserts a statement before the loop, which changes the array that line `number` uses.
 
     The list is empty unless the line uses exactly one array. `change` is an expression with `{}` for the name of the
     array. `torch_change` is the expression for an array that is a tensor of PyTorch.
@@ -212,7 +212,10 @@ def _outermost_invariant(code: ScriptCode, loop: ast.For | ast.While, nodes: Seq
 
 
 def _is_whole_assignment(statement: ast.stmt, part: Conversion, loop: ast.stmt) -> bool:
-    """Whether a statement only assigns a conversion, to a name that nothing else assigns or uses above."""
+    """Whether a statement only assigns a conversion to one name.
+
+    In the loop, nothing else assigns this name, and nothing uses it before the statement.
+    """
     if not isinstance(statement, ast.Assign) or statement.value is not part.node or len(statement.targets) != 1:
         return False
     target = statement.targets[0]
@@ -285,7 +288,10 @@ def _data_statements(code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.
 def _implicit_slices(
     code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.While
 ) -> dict[ast.stmt, list[ast.Subscript]]:
-    """Return the slices of NumPy arrays that called functions convert, by statement."""
+    """Return, for each statement, its slices of NumPy arrays that the loop does not change.
+
+    Functions that get these slices convert them.
+    """
     arrays, outer = numpy_names(code), outer_loop(code, loop)
     found = {
         owner: [array for array in _sliced_constants(owner, outer) if names_in(array.value) & arrays]

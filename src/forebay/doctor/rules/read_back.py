@@ -24,9 +24,9 @@ READ_BASIS = "Python continues while the device computes"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether a call site in the loop reads back asynchronously computed values.
+    """Whether a call site in the loop reads back values that its framework computes asynchronously.
 
-    `keras_steps` explains the reads of short steps of Keras.
+    If the rule `keras_steps` reports the short steps of Keras, this rule does not report the reads in them.
     """
     if framework_of(view, site.api) == "keras" and keras_steps.is_reported(view):
         return False
@@ -67,7 +67,7 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
         remove_waits_of_line(view, site),
     )
     framework = feed_framework(view, site.api)
-    if framework not in _SUM_CODE:  # Keras runs the loop, so the script cannot sum in it
+    if framework not in _SUM_CODE:  # such as Keras: it runs the loop, so the script has no place for the sum
         return (readback_cure,)
     code = fit_read(view, site, later=False) or _SUM_CODE[framework]
     return Cure(_few_reads_title(code), code, READ_BASIS, remove_waits_of_line(view, site)), readback_cure

@@ -1,8 +1,9 @@
 """Arrow IPC files and streams, including Feather 2, as a source.
 
-Arrow stores a column of numbers without nulls, or of lists of one length, in the layout of a NumPy array. Forebay
-gathers the rows of such a column directly from the mapped file. It converts other columns one record batch at a time:
-booleans, which Arrow stores as bits, columns in compressed batches, and columns with a decode function.
+Without nulls, Arrow stores a column of numbers in the layout of a NumPy array, and also a column of lists of numbers if
+all lists have the same length. Forebay gathers the rows of such a column directly from the mapped file. It converts
+three kinds of columns one record batch at a time: booleans (stored as bits), columns in compressed batches, and columns
+with a decode function.
 """
 
 from collections.abc import Callable, Sequence
