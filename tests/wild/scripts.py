@@ -39,7 +39,8 @@ class Script:
 
     @property
     def file_name(self) -> str:
-        return Path(self.path).name
+        """Name of the script in the folder; a notebook becomes a script."""
+        return Path(self.path).with_suffix(".py").name
 
     def prepare(self, checkouts: Path, folder: Path, *, edits: tuple[Edit, ...] = (), is_marked: bool = False) -> None:
         """Write the script, the files that it imports, and made-up data into an empty folder."""
@@ -52,6 +53,8 @@ class Script:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(checkout.read(path))
         text = checkout.read(self.path).decode()
+        if self.path.endswith(".ipynb"):
+            text = convert_notebook(text)
         for edit in (*self._recipe_edits(is_marked), *edits):
             text = edit(text)
         (folder / self.file_name).write_text(text)
@@ -61,6 +64,16 @@ class Script:
     def _recipe_edits(self, is_marked: bool) -> list[Edit]:
         settings = [set_values({name: value}) for name, value in self.recipe.settings.items()]
         return [*([mark_steps(self.recipe.step)] if is_marked else []), *settings, *self.recipe.changes]
+
+
+def convert_notebook(text: str) -> str:
+    """Join the code cells of a notebook, and make comments of shell commands and magics.
+
+    Like IPython, remove the indentation of a cell's first line from the lines of the cell.
+    """
+    cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    lines = "\n\n".join(_without_indentation(cell) for cell in cells).splitlines()
+    return "\n".join(f"# {line}" if line.lstrip().startswith(("!", "%")) else line for line in lines) + "\n"
 
 
 def load_scripts(names: list[str], part: str = "develop") -> list[Script]:
@@ -83,6 +96,11 @@ def load_cure(name: str) -> tuple[str, tuple[Edit, ...]] | None:
         return None
     module = importlib.import_module(f"tests.wild.cures.{name}")
     return module.RULE, tuple(module.EDITS)
+
+
+def _without_indentation(cell: str) -> str:
+    indentation = cell[: len(cell) - len(cell.lstrip(" \t"))]
+    return "\n".join(line.removeprefix(indentation) for line in cell.split("\n"))
 
 
 def _load_script(entry: dict[str, str]) -> Script:
