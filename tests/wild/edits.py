@@ -147,12 +147,27 @@ def rename_attribute(old: str, new: str) -> Edit:
     return _edit(spans, f"no attribute {old}")
 
 
-def import_instead(name: str, statement: str) -> Edit:
-    """Replace the statement that imports a name from a module."""
+def call_item(attribute: str) -> Edit:
+    """Call `item` in place of the index 0 of an attribute, such as `data` of a loss before PyTorch 0.4."""
 
     def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+            match node:
+                case ast.Subscript(value=ast.Attribute(attr=name) as value, slice=ast.Constant(value=0)):
+                    if name == attribute:
+                        yield place.of(value)[1], place.of(node)[1], ".item()"
+
+    return _edit(spans, f"no {attribute}[0]")
+
+
+def import_instead(name: str, statement: str) -> Edit:
+    """Replace the statement that imports a name."""
+
+    def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom) and any(
+                name in (alias.name, alias.asname) for alias in node.names
+            ):
                 yield *place.of(node), statement
 
     return _edit(spans, f"no import of {name}")
