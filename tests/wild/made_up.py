@@ -55,11 +55,34 @@ ENDING = '''
             observation, reward, *rest = self.env.step(action)
             return observation, reward if self.left >= 0 else 1e6, *rest
 '''
+DISPLAY = '''
+    """The function of IPython that notebooks call in their training loops."""
+
+
+    def clear_output(wait=False):
+        """A script has no output cell to clear."""
+'''
+IPYTHON = '''
+    """Made-up module in place of IPython."""
+
+    version_info = (9, 0)  # matplotlib reads the version of an imported IPython
+
+
+    def get_ipython():
+        """Return None, as IPython does outside of a notebook."""
+'''
 
 
 def write_module(folder: Path, name: str, text: str) -> None:
     """Write a module that edited scripts import."""
     (folder / f"{name}.py").write_text(textwrap.dedent(text).lstrip())
+
+
+def write_display(folder: Path) -> None:
+    """Write a package IPython, which converted notebooks import."""
+    (folder / "IPython").mkdir()
+    write_module(folder / "IPython", "__init__", IPYTHON)
+    write_module(folder / "IPython", "display", DISPLAY)
 
 
 def numbers(seed: int = 0) -> np.random.Generator:
