@@ -5,7 +5,8 @@
 reads candidates.json, a list of public training scripts in a fixed order, and writes corpus.json: the same list, which
 also says whether a script is for development or held back. The draw depends on the seed and on the order of the
 candidates only, so that a second run writes the same file. The draw takes place before any script runs, so that no
-choice can depend on what a script does. Scripts of the second draw (second_draw/ranking.json) stay in corpus.json.
+choice can depend on what a script does. Scripts of the later draws (second_draw/ranking.json and
+third_draw/ranking.json) stay in corpus.json.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 
 SEED = 23
 HELD_BACK = {("tensorflow", "keras"): 6, ("torch",): 5, ("jax",): 4}  # frameworks of a group -> number of drawn scripts
+LATER_DRAWS = ("second draw", "third draw")
 FOLDER = Path(__file__).parent
 
 
@@ -31,8 +33,8 @@ def main() -> None:
     candidates = json.loads((FOLDER / "candidates.json").read_text())
     order = ["name", "repository", "commit", "path", "framework", "part", "data"]
     path = FOLDER / "corpus.json"
-    second = [entry for entry in json.loads(path.read_text()) if entry["part"] == "second draw"]
-    corpus = [{key: entry[key] for key in order} for entry in [*draw(candidates), *second]]
+    later = [entry for entry in json.loads(path.read_text()) if entry["part"] in LATER_DRAWS]
+    corpus = [{key: entry[key] for key in order} for entry in [*draw(candidates), *later]]
     path.write_text(json.dumps(corpus, indent=2) + "\n")
 
 
