@@ -52,7 +52,7 @@ def main() -> None:
         print(f"{variant.__name__}: {len(results[-1])} losses, last {results[-1][-1]:.4f}")
         print(f"  {time.perf_counter() - start:.2f} s" if HAS_GPU else "  No GPU found. On a GPU, compare the times.")
     print(f"Look at the losses: both lists are {'equal' if np.allclose(*results) else 'DIFFERENT'}.")
-    print("float() stops the loop until the step is done. The second variant lets the device queue the next steps.")
+    print("float() stops the loop until the step is done. The second variant queues more steps meanwhile.")
 
 
 if __name__ == "__main__":

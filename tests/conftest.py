@@ -35,7 +35,7 @@ FIRST = (
     "compat",
 )
 # Folders and files that start frameworks, clusters, browsers, servers or many processes, or that compute for more than
-# five seconds. Other slow tests carry the marker themselves.
+# five seconds. Tests with the fixture `framework_processes` are slow too. All others carry the marker themselves.
 SLOW = (
     "cli",
     "compat/test_v0_1_files",
@@ -75,8 +75,8 @@ SLOW = (
     "transforms/workers/test_process_handle",
     "transforms/workers/test_process_pool",
 )
-# Folders and files that repeat a law on another framework, run whole scripts, or take longer than most. They are slow
-# tests too.
+# Folders and files that repeat the tests of one framework for another, run whole scripts, or take longer than most.
+# They are slow tests too.
 LONG = (
     "adapters/test_script_end",
     "doctor/capture/hooks/test_jax.py",
@@ -105,7 +105,7 @@ runner.JOIN_SECONDS = process_pool._CLOSE_SECONDS = process_handle._REAP_SECONDS
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False  # keep the order of FIRST; xdist would start files with the most tests
+        config.option.loadscopereorder = False  # keep FIRST; xdist would put large files first
 
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist, there is no such hook

@@ -1,6 +1,6 @@
 """Files that try to do harm: run code, read other files, or fill the memory.
 
-If a payload runs, it creates the folder `EXECUTED`, which the guard finds. Links and external storage point to
+If a payload runs, it creates the folder `EXECUTED`; `guard.py` looks for it. Links and external storage point to
 `CANARY`, a file outside of the folder of the case. Bombs are small files that claim or inflate to more than the memory
 budget.
 """
@@ -160,7 +160,7 @@ def _attack_archives(objects: bytes) -> Iterator[Sample]:
     yield Sample("PostScript in tar", {"x.tar": _tar({"0.png": _EPS, "1.png": _EPS})}, "x.tar")
     for name, kind in {"symbolic": tarfile.SYMTYPE, "hard": tarfile.LNKTYPE}.items():
         yield Sample(f"{name} link in tar", {"x.tar": _tar({"0.cls": b"1"}, link=kind)}, "x.tar")
-    yield Sample("device in tar", {"x.tar": _tar({"0.cls": b"1"}, link=tarfile.FIFOTYPE)}, "x.tar")
+    yield Sample("named pipe in tar", {"x.tar": _tar({"0.cls": b"1"}, link=tarfile.FIFOTYPE)}, "x.tar")
     yield Sample("tar.gz bomb", {"x.tar.gz": gzip_bomb(_tar({"0.cls": b"1"}), _BOMB_MIB)}, "x.tar.gz")
     record = example([0.0] * 3, 1, b"x")
     records = gzip_bomb(join_records([record]), _BOMB_MIB)

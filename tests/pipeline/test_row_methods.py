@@ -45,7 +45,7 @@ def test_rows_of_a_stream_have_no_numbers(verb):
     "pipeline",
     [TEN.shuffle(seed=0), TEN.shuffle(seed=0, block=2).take(10), TEN.sample(weights=np.ones(10)).repeat(1)],
 )
-def test_fixed_rows_cannot_be_chosen_after_random_rows(verb, pipeline):
+def test_rows_cannot_be_chosen_from_an_order_that_changes_in_each_epoch(verb, pipeline):
     with pytest.raises(PipelineError, match=rf"Call {verb}\(\) before them"):
         CALLS[verb](pipeline)
 
@@ -121,13 +121,13 @@ def test_select_refuses_what_is_no_choice_of_rows(choice, message):
         TEN.select(choice)
 
 
-def test_zeros_and_ones_are_row_numbers_if_they_cannot_be_a_mask():
+def test_zeros_and_ones_are_row_numbers_unless_there_is_one_for_each_of_many_rows():
     assert rows(TEN.select([0, 1, 1])) == [0, 1, 1]
     assert rows(TEN.take(2).select([1, 0])) == [1, 0]
     assert rows(TEN.select([0, 1]).select([1, 0] * 5)) == [1, 0] * 5
 
 
-def test_a_selection_counts_the_rows_of_the_pipeline_before_it():
+def test_row_numbers_of_a_selection_are_positions_in_the_pipeline_before_it():
     assert rows(TEN.skip(2).select([0, 1]).select([1])) == [3]
     assert rows(TEN.repeat(2).select([9, 10])) == [9, 0]
     assert rows(TEN.repeat().take(15).select([14])) == [4]
@@ -183,21 +183,21 @@ CHUNKED = fb.from_source(Chunked(np.arange(10_000)))
         (CHUNKED.split(0.5, 0.5, by=np.arange(10_000) // 100)[0], 50),
     ],
 )
-def test_a_shuffle_of_chunked_rows_uses_blocks_that_span_as_many_chunks(pipeline, block_rows):
+def test_blocks_of_a_shuffle_span_as_many_chunks_as_without_a_selection(pipeline, block_rows):
     order = pipeline.shuffle(seed=0).order
     assert order.max_open_blocks == Chunked.shuffle_blocks.max_open_blocks
     assert abs(order.block_rows - block_rows) <= 2
 
 
 @pytest.mark.parametrize("pipeline", [CHUNKED.split(0.5, 0.5)[0], CHUNKED.select([5, 3, 9]), CHUNKED.repeat(2)])
-def test_a_shuffle_of_scattered_rows_is_exact(pipeline):
+def test_a_shuffle_of_rows_that_do_not_ascend_is_exact(pipeline):
     assert pipeline.shuffle(seed=0).order.describe()[0] == "shuffled"
 
 
 @pytest.mark.parametrize(
     "pipeline", [TEN, TEN.select([4, 1]), fb.interleave(CHUNKED, CHUNKED), CHUNKED.select([5, 3, 9]), CHUNKED.repeat(2)]
 )
-def test_an_exact_shuffle_refuses_a_number_of_open_blocks(pipeline):
+def test_only_an_explicitly_exact_shuffle_refuses_a_number_of_open_blocks(pipeline):
     with pytest.raises(PipelineError, match=r"shuffle\(mix=3\) .* or write shuffle\(block=4096, mix=3\)"):
         pipeline.shuffle(block=None, mix=3)
     assert pipeline.shuffle(mix=3).order.describe()[0] == "shuffled"

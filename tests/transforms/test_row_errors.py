@@ -29,7 +29,7 @@ def new_log(max_errors=0.01):
 
 
 @given(is_good=st.lists(st.booleans(), min_size=1, max_size=40).filter(any))
-def test_the_nearest_good_row_replaces_a_failed_row_and_the_earlier_of_two_equally_near_rows(is_good):
+def test_the_nearest_good_row_or_the_earlier_of_two_replaces_a_failed_row(is_good):
     rows = [index if good else None for index, good in enumerate(is_good)]
     found = replace_failed_rows(rows, "map(f)", ValueError())
     for index, row in enumerate(found):
@@ -44,7 +44,7 @@ def test_a_batch_without_a_good_row_is_refused_with_the_first_error():
     assert caught.value.__cause__ is error
 
 
-def test_rows_of_consecutive_batches_are_counted_from_the_first_batch():
+def test_skipped_rows_are_numbered_from_the_start_of_the_first_of_several_batches():
     contexts = [BatchContext(0, 0, 0, slice(0, 4), skipped=[skipped_row(1)]), BatchContext(0, 0, 4, slice(4, 8))]
     contexts.append(BatchContext(0, 0, 8, slice(8, 9), skipped=[skipped_row(0)]))
     assert [row.row for row in collect_skipped(contexts, 4)] == [1, 8]
@@ -61,7 +61,7 @@ def test_errors_are_described_in_one_short_line():
     assert len(describe_error(ValueError("x" * 10_000))) < 300
 
 
-def test_the_log_has_the_count_and_the_first_rows_of_each_map():
+def test_the_log_has_the_total_count_and_the_first_skipped_rows_of_each_map():
     counted = new_log(max_errors=1)
     counted.add([skipped_row(row) for row in range(7)] + [skipped_row(3, transform=2, error=KeyError("k"))], 100)
     counted.add([], 50)

@@ -79,8 +79,8 @@ class FileExtent:
 def find_overlap(extents: Sequence[MemoryExtent], row_nbytes: int) -> int:
     """Return how many bytes a row shares with the next row.
 
-    The rows of a single extent may overlap, such as windows of one series. If there are several extents, such as one
-    for each of several series, return 0.
+    Only the rows of one extent can overlap, such as the windows of one series. With several extents, such as one for
+    each of several series, return 0: a row and the next row may lie in different extents.
     """
     return max(0, row_nbytes - extents[0].stride) if len(extents) == 1 else 0
 
@@ -219,8 +219,9 @@ class AbstractSource(PipelineInput):
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
         """Start to read the rows of upcoming groups in the background.
 
-        Each item of `upcoming` has the row numbers of one group. Release the iterator when no more rows will be read,
-        because other sources may share its groups. Return an object whose `close()` stops the reads, or None if the
+        Each item of `upcoming` has the row numbers of one group. Drop
+        all references to `upcoming` when no more rows will be read: other sources may read the same groups, and they
+        wait for a source that takes none. Return an object whose `close()` stops the reads, or None if the
         source does not prefetch.
         """
         return None

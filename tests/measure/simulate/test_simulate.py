@@ -53,7 +53,7 @@ def test_a_single_slow_part_determines_the_step(setup, seconds):
     assert simulate(setup).step_seconds == pytest.approx(seconds, rel=0.02)
 
 
-def test_a_store_alone_is_shared_by_all_hosts():
+def test_all_hosts_share_the_bandwidth_of_a_slow_store():
     setup = replace(scenario(hosts=5, training=IDLE, source="store"), store=Store(bytes_per_second=1e9))
     assert simulate(setup).step_seconds == pytest.approx(5e-3)
 
@@ -72,14 +72,14 @@ def test_prefetching_hides_the_latency_of_a_store():
     assert simulate(ahead).step_seconds == pytest.approx(0.01, rel=0.02)
 
 
-def test_remote_workers_alone_are_shared_by_all_ranks():
+def test_all_ranks_share_slow_remote_workers():
     setup = scenario(hosts=2, training=IDLE, maps=Maps("remote", 1e-4))
     setup = replace(setup, remote=Remote(nodes=2, workers=5))
     assert simulate(setup).step_seconds == pytest.approx(2e-3, rel=0.02)
 
 
 @pytest.mark.parametrize("nodes", [10, 100])
-def test_trainer_time_per_batch_does_not_depend_on_the_number_of_nodes(nodes):
+def test_more_remote_nodes_do_not_shorten_the_time_of_the_training_process_per_batch(nodes):
     setup = scenario(training=IDLE, maps=Maps("remote", 1e-4))
     setup = replace(setup, remote=Remote(nodes=nodes, workers=5, seconds_per_batch=4e-3))
     assert simulate(setup).step_seconds == pytest.approx(4e-3, rel=0.02)
@@ -97,7 +97,7 @@ def test_two_slots_hide_copies_behind_compute():
 
 
 @given(even_scenarios(), st.sampled_from(PARAMETERS))
-def test_doubling_any_part_never_makes_a_run_longer(setup, parameter):
+def test_doubling_the_capacity_of_any_part_never_makes_a_run_longer(setup, parameter):
     assert simulate(with_doubled(setup, parameter), steps=20).seconds <= simulate(setup, steps=20).seconds * (1 + 1e-9)
 
 
@@ -138,7 +138,7 @@ def test_the_same_seed_gives_the_same_result():
     assert simulate(setup, seed=4).step_seconds != simulate(setup, seed=5).step_seconds
 
 
-def test_jitter_keeps_the_mean_and_the_deviation():
+def test_factors_of_jitter_have_the_mean_1_and_the_requested_deviation():
     drawn = jitter_factors(np.random.default_rng(0), 0.5, 200_000)
     assert drawn.mean() == pytest.approx(1.0, rel=0.01)
     assert drawn.std() == pytest.approx(0.5, rel=0.02)

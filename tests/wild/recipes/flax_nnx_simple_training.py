@@ -1,6 +1,6 @@
 """Make `benchmarks/nnx_simple_training.py` of google/flax run offline.
 
-The script makes the points of its training data itself.
+The script makes its own training points.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Make `examples/nnx_toy_examples/03_train_state.py` of google/flax run offline.
 
-The script makes the points of its training data itself. The recipe sets more steps.
+The script makes its own training points. The recipe sets more steps.
 """
 
 from pathlib import Path

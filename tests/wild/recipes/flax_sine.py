@@ -1,6 +1,6 @@
 """Make `flax_neural_network_sin.py` of fgaray/experiments_jax run offline.
 
-The script makes the points of its training data itself.
+The script makes its own training points.
 """
 
 from pathlib import Path

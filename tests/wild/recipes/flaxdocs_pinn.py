@@ -1,6 +1,6 @@
 """Make `examples/scientific/pinn_oscillator.py` of mlnomadpy/flaxdocs run offline.
 
-The script makes the points of its training data itself.
+The script makes its own training points.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Make `mlp.py` of Willis1118/JAX_learning run offline.
 
-The script makes the points of its training data itself. The recipe sets more steps and the current name of a JAX function.
+The script makes its own training points. The recipe sets more steps and the current name of a JAX function.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Make `ODE.py` of JRowbottomGit/Deep-BSDE-Solver run offline.
 
-The script makes the points of its training data itself.
+The script makes its own training points.
 """
 
 from pathlib import Path

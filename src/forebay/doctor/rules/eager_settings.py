@@ -29,7 +29,7 @@ class _EagerSetting:
     name: str  # as the user writes it
     code: str  # code that switches it off
     framework: str
-    fact: str = ""  # key of the facts about the framework; captures of version 0.1 record the setting only there
+    fact: str = ""  # key in `view.frameworks`; captures of version 0.1 have only this value, and no event
 
 
 EAGER_SETTINGS: dict[str, _EagerSetting] = {
@@ -64,7 +64,7 @@ def eager_finding(view: RuleView, setting: str, line: Line | None) -> Finding:
     sites = view.sites_for("settings", EventKind.OPS)
     count = sum(map(operations_per_step, sites))
     least, seconds = calling_seconds(view, sites) if sites else (0.0, _python_seconds(view))
-    basis = "the cure saves at most the time in compiled calls and outside of recorded events"
+    basis = "the cure saves at most the time in calls of jitted functions and outside of recorded events"
     if sites:
         basis = f"{count:.0f} calls become one"
     fitted = fit_keras_compile(view) if setting == DebugSetting.MODEL_EAGER else ""
@@ -77,6 +77,6 @@ def eager_finding(view: RuleView, setting: str, line: Line | None) -> Finding:
 
 
 def _python_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in compiled calls and outside of recorded events."""
+    """Return the seconds per step in calls of jitted functions and outside of recorded events."""
     runs = [event for site in view.sites_of(EventKind.RUN) for event in site.events]
     return min(view.step_seconds, unexplained_seconds(view) + cost_of(view, runs))

@@ -1,7 +1,7 @@
 """A folder of cached files, with one budget that all processes share.
 
-To store a file, a process takes a lock, adds the size of the file to the number in the file `used`, and creates a
-temporary file of the full length. This reserves the bytes. The process then releases the lock, writes the bytes and
+To store a file, a process takes a lock, creates a temporary file of the full length, and adds this length to the number
+in the file `used`. This reserves the bytes. The process then releases the lock, writes the bytes and
 renames the file. A temporary file has a random name, and its writer holds a lock on it. If no process holds this
 lock, the writer has died, and the next process that opens the folder deletes the file.
 
@@ -170,8 +170,8 @@ class CacheFolder:
     def hold_object_lock(self, digest: str, on_wait: Callable[[], None]) -> Iterator[None]:
         """Lock out other threads and processes that download the same object.
 
-        Call `on_wait` while another process holds the lock. The digest of the object selects one of 256 lock files. If
-        the file system has no locks, two processes may both download the object.
+        Call `on_wait` repeatedly while another thread or process holds the lock. The digest of the object selects one
+        of 256 lock files. If the file system has no locks, two processes may both download the object.
         """
         descriptor = -1
         with suppress(OSError):

@@ -52,7 +52,7 @@ def test_a_healthy_script_records_at_most_two_such_events(framework_processes, s
 
 
 @pytest.mark.parametrize("script", ["rebuilt", "retracing", "retracing_value"])
-def test_a_healthy_script_is_compiled_once(framework_processes, script):
+def test_a_healthy_script_has_one_first_compilation(framework_processes, script):
     assert seen(framework_processes, f"{script}_healthy").details("compile", "reason").count("first") == 1
 
 

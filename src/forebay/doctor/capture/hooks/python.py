@@ -20,7 +20,7 @@ def tracemalloc_switches() -> tuple[Switch, ...]:
 
 
 def profile_switches() -> tuple[Switch, ...]:
-    """Return the switches of `cProfile`. Call this after its import."""
+    """Return the switches of `cProfile`. Call this after the script has imported it."""
     profile = import_module("cProfile").Profile
     return (
         Switch(DebugSetting.CPROFILE, profile, "enable", always),

@@ -28,10 +28,10 @@ __all__ = ["EARLY_CALLS", "WARM_UP_CALLS", "InputWaits", "hook_profiler"]
 
 WARM_UP_CALLS = 3  # calls before the first trace; in them, TensorFlow compiles the function
 EARLY_CALLS = 6  # traced calls of the warm-up; they end before the profiled steps, which start at the eleventh call
-MAX_CALLS = 150  # a trace stops after this many traced calls
-MAX_NS = 15_000_000_000  # a trace stops after 15 s
+MAX_CALLS = 150  # the trace after the profiled steps stops after this many traced calls
+MAX_NS = 15_000_000_000  # every trace stops after 15 s
 MAX_RATIO = 3  # a call that takes this many times as long as the longest traced call does other work: it gets no waits
-KEPT_CALLS = 20_000  # calls without a trace that are kept: the latest; earlier calls get no waits
+KEPT_CALLS = 20_000  # latest calls without a trace; earlier calls get no waits
 API = "waits inside compiled functions"
 # The module `host_trace` is imported on first use, because some versions of TensorFlow lack the private modules that it
 # imports.
@@ -45,7 +45,7 @@ class _ReadingCall:
     function: int  # `id` of the function
     start: int
     end: int
-    line: int  # index of the line of the script
+    line: int  # index into `Capture.lines`
     detail: dict[str, Any]  # details of its input events
     trace: int = 0  # number of the trace that covers the call; 0: none
 
@@ -80,7 +80,7 @@ class InputWaits:
     def on_call(self, call: HookedCall, iterator: Any, line: int) -> None:
         """Add a call of a compiled function with an iterator argument.
 
-        `line` is the index of the line that made the call; -1: not user code, which is ignored. Start the first trace
+        `line` is an index into `Capture.lines`; -1: not user code, which is ignored. Start the first trace
         after WARM_UP_CALLS calls. Stop a trace that has reached a limit.
         """
         if line < 0:

@@ -1,8 +1,8 @@
 """Decoders of JPEG images, called by a plain loop.
 
-`nvjpeg` and `nvimgcodec` decode files in memory on the GPU. They neither resize the images nor make batches, so a
-loader with the same decoder cannot be faster. `libjpeg_turbo` reads, decodes and resizes in threads on the CPU, and
-copies batches to the GPU.
+`nvjpeg` and `nvimgcodec` decode on the GPU; the bytes of the files are in host memory. They neither resize the images
+nor make batches, so a loader with the same decoder cannot be faster. `libjpeg_turbo` reads, decodes and resizes in
+threads on the CPU, and copies batches to the GPU.
 """
 
 from collections.abc import Callable, Iterator
