@@ -63,8 +63,8 @@ def _saved_shares(before: CaptureView, after: CaptureView) -> tuple[float, float
     """Return the smallest and the largest saving, as shares of a step.
 
     The savings follow from the middle halves of the step times of both runs. They are shares, because the machine may
-    be slower in these runs than in the first run. If the middle halves overlap, the runs show no difference, and the smallest saving
-    is negative.
+    be slower in these runs than in the first run. If the middle halves overlap, the runs show no difference, and the
+    smallest saving is negative.
     """
     (before_low, before_high), (after_low, after_high) = _quartiles(before), _quartiles(after)
     return 1 - after_high / before_low, 1 - after_low / before_high

@@ -13,8 +13,8 @@ not know. A "line" in this list is an index into `Capture.lines`. The keys by ev
               loader makes in advance), batch_rows, built_at (line that built the loader), mapped_at (line of a map
               without parallel calls), row_map (line of a map before `batch`), estimated (True if the doctor did not
               measure this wait, but estimated it from other calls of the same `tf.function`), runnable (seconds of
-              the wait in which the thread ran or waited for a core, and was not blocked, for example by a file); `nbytes` is the
-              size of the batch
+              the wait in which the thread ran or waited for a core, and was not blocked, for example by a file);
+              `nbytes` is the size of the batch
     prepare   what (row, collate, map, generator), count (number of calls or rows)
     compile   function, reason (first, or what has changed: shape, dtype, value), signature, constants_nbytes (of arrays
               in the graph), flops (of the products in the graph), graph_break and break_reason (line and reason of the
