@@ -50,6 +50,26 @@ def test_batches_of_a_generator_or_dataset_are_prefetched(line, wanted):
     assert ".batch(" not in text
 
 
+DATASET = "class Images(keras.utils.PyDataset):\n    def __getitem__(self, i): ...\n"
+
+
+@pytest.mark.parametrize("fit", ["model.fit(Images(x), epochs=2)", "model.fit(x=Images(x), epochs=2)"])
+@pytest.mark.parametrize("end", ["", "    def on_epoch_end(self): ...\n"])
+def test_batches_of_a_pydataset_are_shuffled_as_by_fit(fit, end):
+    source = DATASET + end + fit
+    text = cured(source, feed_of_batches(ScriptCode(source), source.count("\n") + 1, "keras"))
+    assert "data = Images(x)\ndef batches():" in text
+    assert "in np.random.permutation(len(data)):\n        yield data[int(index)]\n" in text
+    assert ("data.on_epoch_end()" in text) is bool(end)
+    assert 'feed = fb.from_batches(batches).feed("keras")' in text
+
+
+def test_batches_of_a_pydataset_keep_their_order_if_fit_keeps_it():
+    source = f"{DATASET}made = Images(x)\nmodel.fit(made, shuffle=False)"
+    text = cured(source, feed_of_batches(ScriptCode(source), 4, "keras"))
+    assert 'feed = fb.from_batches(made).feed("keras")\nmodel.fit(feed, shuffle=False)' in text
+
+
 def test_a_loop_over_a_loader_iterates_the_feed_and_keeps_its_names():
     source = "for epoch in range(3):\n    for step, (x, y) in enumerate(tqdm(loader)):\n        x = x.to(device)"
     text = cured(source, feed_of_batches(ScriptCode(source), 2, "torch"))

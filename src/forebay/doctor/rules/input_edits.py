@@ -135,11 +135,33 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
     outer = outer_loop(code, statement)
     if names_in(iterable) & _names_assigned_in(outer):
         return []  # the outer loop makes a new iterable in each epoch
-    name = code.new_name("feed")
-    text = source or code.text(iterable)
-    lines = [*import_lines(code), f"{name} = fb.from_batches({text}){feed_call(code, statement, framework)}"]
+    name, shuffle = code.new_name("feed"), _shuffle_of_fit(code, iterable)
+    text = code.new_name("batches") if shuffle else source or code.text(iterable)
+    lines = [*import_lines(code, numpy=bool(shuffle)), *shuffle]
+    lines.append(f"{name} = fb.from_batches({text}){feed_call(code, statement, framework)}")
     edit = patch_statement(code, statement, code.replace(iterable, name))
     return [Edit.before(outer, *lines), *edit] if edit else []
+
+
+def _shuffle_of_fit(code: ScriptCode, iterable: ast.expr) -> list[str]:
+    """Return a function that shuffles the batches of a PyDataset of the script, as `fit` does by default."""
+    value, user = resolve(code, iterable), code.parents[iterable]
+    call = code.parents[user] if isinstance(user, ast.keyword) else user
+    owner = code.class_named(last_name(value)) if isinstance(value, ast.Call) else None
+    if owner is None or not {*map(last_name, owner.bases)} & {"PyDataset", "Sequence"} or last_name(call) != "fit":
+        return []
+    if not isinstance(call, ast.Call) or any(keyword.arg in ("shuffle", None) for keyword in call.keywords):
+        return []
+    is_name = isinstance(iterable, ast.Name)
+    data = code.text(iterable) if is_name else code.new_name("data")
+    ends = any(isinstance(node, ast.FunctionDef) and node.name == "on_epoch_end" for node in owner.body)
+    return [
+        *([] if is_name else [f"{data} = {code.text(iterable)}"]),
+        f"def {code.new_name('batches')}():   # fit() shuffles the batches of a PyDataset, but not those of a feed",
+        f"    for index in {code.module_alias('numpy', 'np')}.random.permutation(len({data})):",
+        f"        yield {data}[int(index)]",
+        *([f"    {data}.on_epoch_end()"] if ends else []),
+    ]
 
 
 def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, stored_rows: str = "") -> list[Edit]:
