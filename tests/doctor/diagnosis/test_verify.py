@@ -257,6 +257,12 @@ def test_the_report_shows_the_measured_step_and_calls_the_results_wrong():
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(("measured", "contradicts"), [(0.0052, False), (60.0, True)])
+def test_the_report_says_if_the_measurement_contradicts_the_prediction(measured, contradicts):
+    text = " ".join(render(verified(**MEASURED | {"measured": measured})).plain.split())
+    assert ("This contradicts the prediction" in text) is contradicts
+
+
 def test_the_report_says_why_a_verification_failed():
     assert "No cure was measured: the run with the emulated cure ended too early: ValueError: no." in " ".join(
         render(verified(**FAILED)).plain.split()

@@ -137,11 +137,17 @@ def _describe_emulation(diagnosis: Diagnosis, verification: Verification) -> lis
     is_same = verification.kind in (EmulationKind.OFF, EmulationKind.WORKERS, EmulationKind.FEED)
     results = "" if is_same else " The results of that run are wrong; only its speed counts."
     now = format_seconds(diagnosis.view.step_seconds)
-    return [
+    sentences = [
         f"Measured with the cure emulated: {format_seconds(verification.measured)} per step "
         f"(predicted {predicted}, now {now}).",
         f"Emulation: {verification.kind.description}.{results}",
     ]
+    if verification.measured >= diagnosis.view.step_seconds > verification.predicted[1]:
+        sentences.append(
+            "This contradicts the prediction: the emulated cure saved nothing. Other programs may have slowed down one "
+            "of the runs. Run the doctor again before you apply the cure."
+        )
+    return sentences
 
 
 def describe_predictions(diagnosis: Diagnosis) -> list[str]:
