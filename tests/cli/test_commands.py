@@ -171,6 +171,8 @@ def test_without_arguments_the_help_is_printed():
         (["doctor", "--htlm", "r.html", "t.py"], "forebay doctor: error: unknown option --htlm. Did you mean --html?"),
         (["bench", "--repeat-it=3"], "forebay bench: error: unknown option --repeat-it. Did you mean --repeats?"),
         (["demo", "x"], "forebay demo: error: unknown argument x.\n"),
+        (["doctor", "--epochs", "1", "t.py"], "forebay doctor: error: unknown option --epochs.\n"),
+        (["docter", "t.py"], "forebay: error: there is no command 'docter'. Did you mean doctor?"),
     ],
 )
 def test_an_unknown_option_is_named_with_the_most_similar_one(arguments, message):

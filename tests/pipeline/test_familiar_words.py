@@ -27,6 +27,7 @@ def first(pipeline, to="numpy"):
 
 WORKING = {
     "batch(drop_last=True)": lambda: len(ROWS.batch(5, drop_last=True).feed("numpy")) == 2,
+    "batch(batch_size=5)": lambda: ROWS.batch(batch_size=5) == ROWS.batch(5),
     "batch(drop_remainder=True)": lambda: len(ROWS.batch(5, drop_remainder=True).feed("numpy")) == 2,
     "feed('np')": lambda: isinstance(first(ROWS.batch(2), "np"), np.ndarray),
     "repeat().batch()": lambda: len(list(ROWS.repeat(2).batch(5).feed("numpy"))) == 5,
@@ -94,7 +95,6 @@ HINTS = {
     "feed(devices=)": (lambda: ROWS.batch(2).feed("numpy", devices="cpu"), "Write device=."),
     "feed(pin_memory=True)": (lambda: ROWS.batch(2).feed("numpy", pin_memory=True), "Leave the argument out"),
     "feed(batch_size=2)": (lambda: ROWS.feed("numpy", batch_size=2), "pipeline.batch(2)"),
-    "batch(batch_size=20)": (lambda: ROWS.batch(batch_size=20), "Write batch(20)."),
     "window(block_size=8)": (lambda: ROWS.window(block_size=8), "Write window(8, horizon=1)"),
     "window(4, shift=2)": (lambda: ROWS.window(4, shift=2), "Write stride=2."),
     "from_dataset(dataset)": (lambda: fb.from_dataset([1, 2]), "fb.from_source(dataset)"),

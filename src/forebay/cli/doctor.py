@@ -297,7 +297,7 @@ def _check_script(script: str, *, module: bool) -> None:
     elif path.is_dir() and not (path / "__main__.py").is_file():
         raise CaptureError(f"{script} is a directory. Pass the script in it, or -m and the name of a module.")
     elif not path.exists():
-        similar = get_close_matches(path.name, [file.name for file in path.absolute().parent.glob("*.py")], n=1)
+        similar = get_close_matches(path.name, [file.name for file in path.absolute().parent.glob("*.py")], cutoff=0.7)
         hint = (
             f"Did you mean {path.with_name(similar[0])}?"
             if similar

@@ -27,6 +27,7 @@ HELP = {
     "info": "print versions and hardware for a bug report",
 }
 COMMANDS = tuple(HELP)
+MIN_SIMILARITY = 0.7  # of a suggested command or option, as difflib computes it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not arguments:
         parser.print_help()
         return 0
+    if similar := get_close_matches(name, COMMANDS, n=1, cutoff=MIN_SIMILARITY) if command is None else []:
+        parser.error(f"there is no command {name!r}. Did you mean {similar[0]}?")
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         (subparser or parser).error(_describe_unknown(unknown[0], subparser))
@@ -80,6 +83,6 @@ def _describe_unknown(argument: str, parser: argparse.ArgumentParser | None) -> 
     """Return the error message for an unknown argument, with the most similar option."""
     name = argument.partition("=")[0]
     options = [each for action in parser._actions for each in action.option_strings] if parser else []
-    similar = get_close_matches(name, options, n=1)
+    similar = get_close_matches(name, options, n=1, cutoff=MIN_SIMILARITY)
     hint = f" Did you mean {similar[0]}?" if similar else ""
     return f"unknown {'option' if name.startswith('-') else 'argument'} {name}.{hint}"

@@ -249,5 +249,5 @@ def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[st
         ):
             raise SpecError(
                 f"{name!r} is {spec}, which {framework} cannot take from NumPy. Convert it to a plain numeric dtype "
-                "such as float32, remove it from the tree, or use feed('numpy')."
+                "such as float32 (in a map, for example), remove it from the tree, or use feed('numpy')."
             )

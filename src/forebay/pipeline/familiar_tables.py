@@ -127,7 +127,6 @@ ATTRIBUTES = {"module 'forebay'": _MODULE, "a pipeline": _PIPELINE, "a feed": _F
 # Function of Forebay -> arguments that users of other libraries pass to it -> what to do. {value} stands for the value.
 ARGUMENTS = {
     "batch": {
-        "batch_size": "Write batch({value}).",
         "collate_fn": _COLLATE,
         "deterministic": "The order of batches is always the same. Leave the argument out.",
         "num_parallel_calls": _THREADS,
@@ -208,4 +207,4 @@ NO_ARGUMENT = {"cache": "Write cache('8GB') to keep up to 8 GB in RAM, or cache(
 # What to write instead of fields as keyword arguments. {fields} stands for a dict of these fields.
 FIELDS_AS_ARGUMENTS = {"from_arrays": "Pass all arrays as one value: from_arrays({fields})."}
 # Function of Forebay, and an argument of other libraries with the same meaning as one of Forebay -> Forebay's name.
-SYNONYMS = {("batch", "drop_last"): "drop_remainder"}
+SYNONYMS = {("batch", "batch_size"): "rows", ("batch", "drop_last"): "drop_remainder"}
