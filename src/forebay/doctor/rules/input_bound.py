@@ -61,7 +61,7 @@ from forebay.doctor.rules.input_producers import (
     worker_settings,
     workers_pay,
 )
-from forebay.doctor.rules.input_wording import MODERATE, wait_evidence, wait_title
+from forebay.doctor.rules.input_wording import FEWER_OPERATIONS, MODERATE, longest_line, wait_evidence, wait_title
 from forebay.doctor.rules.pipeline_edits import feed_of_files, feed_of_rows, map_in_parallel
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import array_feed_code, batch_rows, feed_code
@@ -286,7 +286,7 @@ def _less_python_cures(view: CaptureView, site: CallSite, stage: InputStage) -> 
     """Yield the cure for a thread that makes batches and competes with the loop."""
     if is_in_background(view, stage):
         title = "make a batch with fewer operations"
-        code = "# for example: one call of NumPy for the whole batch, not one for each row"
+        code = f"# {'; '.join([*longest_line(view, stage), FEWER_OPERATIONS])}"
         if reads_files(view, stage):  # fewer operations do not decode a file faster
             title, code = STORED_FILES
         basis = "the loop then has the cores and the GIL for itself; how much less the code can do was not measured"

@@ -16,11 +16,12 @@ from forebay.doctor.rules.input_producers import (
 )
 from forebay.doctor.rules.wording import location
 
-__all__ = ["MODERATE", "wait_evidence", "wait_title"]
+__all__ = ["FEWER_OPERATIONS", "MODERATE", "longest_line", "wait_evidence", "wait_title"]
 
 MODERATE = 0.05  # share of a step; the rule does not report shorter waits for input
 SEVERE = 0.2  # share of a step; the evidence calls waits from this share on severe
 MAX_LINES = 3  # lines of a stage that the evidence names
+FEWER_OPERATIONS = "one NumPy call per batch instead of one per row may help, or float32 instead of float64"
 MIN_LINE_SHARE = 0.1  # share of the time of a stage; the evidence does not name lines with less
 
 _STAGE_REASONS = {
@@ -88,14 +89,22 @@ def _describe_stage(view: CaptureView, site: CallSite, stage: InputStage, slowdo
 
 def _describe_lines(view: CaptureView, stage: InputStage) -> Iterator[str]:
     """Yield a sentence about the lines that take most time of a stage."""
+    if named := _named_lines(view, stage):
+        yield f"Samples of this stage: {', '.join(named)}."
+
+
+def longest_line(view: CaptureView, stage: InputStage) -> list[str]:
+    """Return the share and the place of the line that takes most time of a stage, as text; empty if unknown."""
+    return _named_lines(view, stage)[:1]
+
+
+def _named_lines(view: CaptureView, stage: InputStage) -> list[str]:
+    """Return the share and the place of each line that takes most time of a stage, longest first."""
     lines = lines_inside(view, stage.site.events) if stage.site is not None else ()
     total = sum(line.seconds for line in lines)
-    longest = [line for line in lines[:MAX_LINES] if line.seconds >= MIN_LINE_SHARE * total]
-    if not longest:
-        return
     named = []
-    for each in longest:
+    for each in (line for line in lines[:MAX_LINES] if line.seconds >= MIN_LINE_SHARE * total):
         function = each.function.rpartition(".")[2] if each.function != PYTHON_CODE else ""
         called = f" ({function})" if function else ""
         named.append(f"{format_percent(each.seconds / total)} in {location(view, each.line, '')}{called}")
-    yield f"Samples of this stage: {', '.join(named)}."
+    return named
