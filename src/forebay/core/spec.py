@@ -158,9 +158,9 @@ class Structure:
         if self.kind is None:
             return [tree]
         subtrees = _subtrees_in_order(self, tree)
-        return [
-            leaf for child, subtree in zip(self.children, subtrees, strict=True) for leaf in child.flatten_like(subtree)
-        ]
+        if all(child.kind is None for child in self.children):
+            return subtrees
+        return [leaf for child, part in zip(self.children, subtrees, strict=True) for leaf in child.flatten_like(part)]
 
 
 def _first_leaf(leaves: Sequence[Any]) -> Tree:

@@ -44,9 +44,12 @@ class ItemSource(AbstractSource):
         return len(self._items)
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        for position, leaves in enumerate(self.gather_rows(rows)):
-            for target, leaf, name in zip(out, leaves, self.structure.paths, strict=True):
-                if leaf.shape != target.shape[1:] or leaf.dtype != target.dtype:
+        gathered = self.gather_rows(rows)
+        for index, (target, name) in enumerate(zip(out, self.structure.paths, strict=True)):
+            shape, dtype = target.shape[1:], target.dtype
+            for position, leaves in enumerate(gathered):
+                leaf = leaves[index]
+                if leaf.shape != shape or leaf.dtype != dtype:
                     raise _mismatch_error(row_numbers(rows)[position], name, leaf, target)
                 target[position] = leaf
 
