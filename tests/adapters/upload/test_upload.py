@@ -277,6 +277,14 @@ def test_an_unknown_framework_is_refused(array):
     assert array.flags.writeable
 
 
+def test_a_framework_that_is_not_a_string_is_refused_with_its_name(array):
+    with pytest.raises(FrameworkError, match=r"does not know <module 'numpy'.*Write upload_once\(array, to='numpy'\)"):
+        upload_once(array, np)
+    with pytest.raises(FrameworkError, match="arrays of None: Forebay does not know this framework"):
+        upload_once(array, None)
+    assert array.flags.writeable
+
+
 @pytest.mark.parametrize(
     ("installed", "advice"),
     [({"jax", "numpy"}, "Write upload_once(array, to='jax')."), (set(), "Run: pip install tensorflow.")],

@@ -163,9 +163,10 @@ def _explain_framework_error(error: FrameworkError, to: str) -> FrameworkError:
     """
     if to in _FRAMEWORKS and not isinstance(error.__cause__, ModuleNotFoundError):
         return error  # it needs no other text: for example, the version is too old
-    meant = registry.framework_name(to)
-    if meant != to:
-        return FrameworkError(f"upload_once() does not know {to!r}. Write upload_once(array, to={meant!r}).", name=to)
+    meant = registry.framework_name(str(getattr(to, "__name__", to)))  # `to` may be a module
+    if meant != to and meant in _FRAMEWORKS:
+        advice = f"Write upload_once(array, to={meant!r})."
+        return FrameworkError(f"upload_once() does not know {to!r}. {advice}", name=str(to))
     installed = [name for name in _FRAMEWORKS if name in sys.modules or find_spec(name) is not None]
     installed.sort(key=lambda name: name not in sys.modules)
     advice = f"Write upload_once(array, to={installed[0]!r})." if installed else f"Run: pip install {to}."
