@@ -311,6 +311,16 @@ def test_each_new_array_goes_to_the_default_device_of_that_moment(monkeypatch):
     assert [upload_once(np.zeros(3), "recorder") for _ in range(2)] == ["cuda:0", "cuda:1"]
 
 
+def test_a_full_check_finds_the_default_device_only_for_an_upload(array, monkeypatch):
+    found = []
+    monkeypatch.setattr(upload, "_default_device", lambda to: found.append(to) or "cpu")
+    for _ in range(2):
+        upload_once(array, "numpy", check="full")
+    array[0] = 1
+    upload_once(array, "numpy", check="full")
+    assert found == ["numpy", "numpy"]
+
+
 @pytest.mark.parametrize("device", ["cuda:99", "tpu"])
 def test_a_missing_device_is_refused(array, device):
     with pytest.raises(DeviceError):

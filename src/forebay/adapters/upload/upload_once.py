@@ -110,10 +110,9 @@ def _upload(tree: Tree, to: str, device: str, check: str) -> Any:
         raise SpecError(f"check={check!r} is unknown. Choose one of {', '.join(map(repr, _UPLOAD_FUNCTIONS))}.")
     if not isinstance(tree, np.ndarray):
         return _upload_tree(tree, to, device, check)
-    uploader = _uploader_for(to, device)
     with _lock:
         cached = _find_cached(tree) or _CachedCopies(tree)
-        tensor = _UPLOAD_FUNCTIONS[check](tree, cached, (to, device), uploader)
+        tensor = _UPLOAD_FUNCTIONS[check](tree, cached, (to, device))
         _cache[id(tree)] = cached
     return tensor
 
@@ -195,10 +194,10 @@ def _default_device(to: str) -> str:
     return f"cuda:{device_handoff.index}"
 
 
-def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
+def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str]) -> Any:
     """Make an array read-only, and return its cached copy.
 
-    Upload the array if there is none.
+    Upload the array if there is none. `key` has the framework and the device.
     """
     if array.flags.writeable:  # at the first call, or after the user made the array writable
         cached.read_only_copies.clear()
@@ -206,22 +205,22 @@ def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str],
         _make_read_only(array, cached)
     if key not in cached.read_only_copies:
         try:
-            cached.read_only_copies[key] = uploader.upload(array)
+            cached.read_only_copies[key] = _uploader_for(*key).upload(array)
         finally:
             if not cached.read_only_copies:
                 _make_writable(array, cached)
     return cached.read_only_copies[key]
 
 
-def _upload_if_changed(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
+def _upload_if_changed(array: Array, cached: _CachedCopies, key: tuple[str, str]) -> Any:
     """Return the cached copy of an array.
 
-    Upload the array again if its checksum has changed.
+    Upload the array again if its checksum has changed. `key` has the framework and the device.
     """
     checksum = _checksum(array)  # before the copy, so that the next call notices a write during the copy
     if key not in cached.checksummed_copies or cached.checksummed_copies[key][0] != checksum:
         cached.checksummed_copies.pop(key, None)  # free the memory of the old copy first
-        cached.checksummed_copies[key] = checksum, uploader.upload(array)
+        cached.checksummed_copies[key] = checksum, _uploader_for(*key).upload(array)
     return cached.checksummed_copies[key][1]
 
 
