@@ -108,6 +108,18 @@ def test_a_first_line_of_complex_numbers_is_data(tmp_path):
     assert_rows(source, slice(0, 2), [np.array([[1 + 2j, 3j], [5, 6]])])
 
 
+@pytest.mark.parametrize("other", ["datetime64[D]", "U10"])
+def test_a_first_line_with_a_date_is_data(tmp_path, other):
+    spec = {"day": "datetime64[D]", "other": other}
+    rows = "2020-01-01,2021-01-01\n2022-01-01,2023-01-01\n"
+    assert len(open_csv(write(tmp_path, rows), spec=spec)) == 2
+    assert len(open_csv(write(tmp_path, "day,other\n" + rows), spec=spec)) == 2
+
+
+def test_a_column_named_j_is_not_a_complex_number(tmp_path):
+    assert len(open_csv(write(tmp_path, "i,j\n1,2j\n"), spec=ArraySpec((2,), "complex128"))) == 1
+
+
 def test_a_first_line_without_values_is_data(tmp_path):
     source = open_csv(write(tmp_path, ",\n1,2\n"))
     with pytest.raises(SourceError, match="line 1, ',': could not convert string ''"):

@@ -2,7 +2,9 @@
 
 import csv
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
 
 from forebay.core.spec import ArraySpec, Structure, Tree, as_specs
 from forebay.errors import SourceError
@@ -36,7 +38,8 @@ def open_csv(
     leaf gets a column by name, further columns are skipped.
 
     Lines at the top that begin with `#` are skipped. The last of them may name the columns. With `header="auto"`, the
-    next line is a header if it has text and no number. If all leaves hold text, the header must name one of them.
+    next line is a header if it has text, and no number or date. If all leaves hold text, the header must name one of
+    them.
     Quoted fields in rows raise an error.
 
     If the parsed rows take at most 256 MiB and at most `max_held_nbytes`, they stay in memory.
@@ -126,12 +129,12 @@ class _FirstLines:
             ) from error
 
     def is_header(self, line: str) -> bool:
-        """Return whether a line is a header: it has text and no number.
+        """Return whether a line is a header: it has text, and no number or date.
 
         Raise SourceError if the line may also be a row, because all leaves hold text.
         """
         fields = line.split(self.delimiter)
-        if any(map(self._is_number, fields)) or not "".join(fields).strip():
+        if any(map(self._is_value, fields)) or not "".join(fields).strip():
             return False
         holds_text = bool(self.leaves) and all(leaf.dtype.kind in "SU" for leaf in self.leaves)
         if holds_text and not set(self.split(line)) & set(self.leaf_names):
@@ -141,14 +144,22 @@ class _FirstLines:
             )
         return True
 
-    def _is_number(self, field: str) -> bool:
-        """Return whether `numpy.loadtxt` reads the field as a number."""
-        holds_complex = any(leaf.dtype.kind == "c" for leaf in self.leaves)
+    def _is_value(self, field: str) -> bool:
+        """Return whether `numpy.loadtxt` reads the field as a number, or as a date of a leaf with dates."""
         try:
-            complex(field) if holds_complex else float(field)
+            float(field)
         except ValueError:
-            return False
+            dtypes = {leaf.dtype for leaf in self.leaves if leaf.dtype.kind in "cmM"}
+            return bool(field.strip()) and any(_can_load(field, self.delimiter, dtype) for dtype in dtypes)
         return "_" not in field  # only Python accepts underscores, as in 1_000
+
+
+def _can_load(field: str, delimiter: str | None, dtype: np.dtype[Any]) -> bool:
+    try:
+        np.loadtxt([field], dtype, comments=None, delimiter=delimiter)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_first_lines(file: MappedFile, line_index: LineIndex) -> tuple[list[str], int]:
