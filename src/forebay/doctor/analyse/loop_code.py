@@ -34,13 +34,16 @@ _METHODS = frozenset({"to", "cuda", "float", "double", "half", "long", "pin_memo
 _MOVES = frozenset({"to", "cuda"})  # those of _METHODS that copy to a device
 # Methods and functions that change an object: the one with the method, or the first argument.
 _CHANGING_METHODS = frozenset(
-    {"append", "clear", "extend", "fill", "insert", "itemset", "partition", "pop", "popitem", "remove", "resize"}
-    | {"reverse", "rotate", "setdefault", "sort", "update"}
+    {"append", "clear", "extend", "fill", "insert", "itemset", "partition", "pop", "popitem", "put", "remove", "resize"}
+    | {"appendleft", "extendleft", "popleft", "reverse", "rotate", "setdefault", "sort", "update"}
 )
 _CHANGING_FUNCTIONS = frozenset(
-    {"copyto", "fill_diagonal", "place", "put", "putmask", "shuffle", "readinto", "recv_into"}
+    {"copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask", "shuffle", "readinto", "recv_into"}
+    | {"heapify", "heappop", "heappush", "heappushpop", "heapreplace", "insort", "insort_left", "insort_right"}
     | {"all_reduce", "broadcast"}
+    | {"at"}  # of a ufunc: `np.add.at`
 )
+_CHANGED_KEYWORDS = ("out", "dst")  # names of parameters that get an object to change
 _MODULES = frozenset({"torch", "nn", "init", "F", "dist", "np", "numpy", "jnp", "jax", "tf", "random"})
 _LOCAL_SCOPES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _HOST_MODULES = frozenset({"np", "numpy", "onp"})
@@ -135,7 +138,7 @@ def names_changed_in_place(*nodes: ast.AST) -> set[str]:
             changed.append(call.func)
         if name in _CHANGING_FUNCTIONS or (is_in_place and not is_method):
             changed += first
-        changed += [keyword.value for keyword in call.keywords if keyword.arg == "out"]
+        changed += [keyword.value for keyword in call.keywords if keyword.arg in _CHANGED_KEYWORDS]
     parts = [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Subscript | ast.Attribute)]
     changed += [part for part in parts if not isinstance(part.ctx, ast.Load)]
     tuples = [element for each in changed if isinstance(each, ast.Tuple) for element in each.elts]
@@ -155,7 +158,8 @@ def is_constant_conversion(part: Conversion, loop: ast.stmt) -> bool:
     """
     nodes = [*ast.walk(part.node)]
     is_plain = not any(isinstance(node, ast.Call) for node in ast.walk(part.data))
-    has_gradients = any(isinstance(node, ast.keyword) and node.arg == "requires_grad" for node in nodes)
+    settings = [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg == "requires_grad"]
+    has_gradients = any(not isinstance(value, ast.Constant) or value.value for value in settings)
     has_gradients = has_gradients or any(last_name(node) == "requires_grad_" for node in nodes)
     return is_plain and not has_gradients and is_invariant(part.node, loop)
 
