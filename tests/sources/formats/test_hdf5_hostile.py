@@ -223,6 +223,14 @@ def test_a_filter_without_a_limit_is_refused_unless_the_user_trusts_it(tmp_path)
     np.testing.assert_array_equal(next(iter(feed))["x"], ROWS)
 
 
+@pytest.mark.parametrize("filters", [32026, None, "blosc2", ["blosc2"]], ids=str)
+def test_filters_that_are_not_numbers_are_refused(tmp_path, filters):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=ROWS)
+    with pytest.raises(SourceError, match=r"^filters=.* is not a list of numbers"):
+        open_hdf5(tmp_path / "x.h5", filters=filters)
+
+
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}], ids=str)
 def test_a_flipped_bit_in_a_chunk_with_a_checksum_is_detected(tmp_path, options):
     rows, path = np.arange(240, dtype="f4").reshape(40, 6), tmp_path / "x.h5"

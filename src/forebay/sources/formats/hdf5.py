@@ -11,7 +11,7 @@ The file may come from an untrusted source. It could name any other file of this
 only if the user asks for it. Forebay checks the sizes that the file claims before it allocates memory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,15 +77,21 @@ def open_hdf5(
     machine, but at least 1 GiB.
     """
     reads_other_files = reads_external_files(external_files)
+    trusted = _Trusted(reads_other_files, _filter_numbers(filters))
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     with open_h5_file(mapped_file.path) as h5_file:
-        trusted = _Trusted(reads_other_files, frozenset(filters))
         opener = _ColumnOpener(mapped_file, h5_file, ChunkBudget(budget), trusted)
         datasets = find_datasets(mapped_file.path, h5_file, group, follow_external_links=reads_other_files)
         names = select_members(mapped_file.path, "dataset", list(datasets), members=members, spec=spec)
         columns = [opener.open_column(name, datasets[name]) for name in names]
         file = FileHandle(mapped_file.path, mapped_file.check_unchanged, h5_file.close)
         return ColumnsSource(file, columns, dict_structure(names), spec=spec, max_held_nbytes=budget.cached_nbytes)
+
+
+def _filter_numbers(filters: Any) -> frozenset[int]:
+    if not isinstance(filters, Collection) or not all(isinstance(number, int | np.integer) for number in filters):
+        raise SourceError(f"filters={filters!r} is not a list of numbers. Pass a list, such as filters=[32026].")
+    return frozenset(map(int, filters))
 
 
 @contextmanager
