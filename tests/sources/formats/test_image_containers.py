@@ -197,6 +197,18 @@ def test_arguments_of_a_wrong_type_are_refused(tmp_path, options, message):
         fb.from_images(path, **options)
 
 
+@pytest.mark.parametrize("kind", ["hdf5", "hdf5-matrix"])
+def test_images_with_an_hdf5_filter_without_a_limit_are_refused_with_a_remedy(kind, tmp_path):
+    path, _ = write(tmp_path, kind)
+    with h5py.File(path, "a") as file:
+        image, properties = file["image"], h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk(image.shape)
+        properties.set_filter(32026, h5py.h5z.FLAG_OPTIONAL, ())  # Blosc2
+        h5py.h5d.create(file.id, b"other", image.id.get_type(), h5py.h5s.create_simple(image.shape), properties)
+    with pytest.raises(SourceError, match=r"'other' in .* the HDF5 filter 32026, .* Write it with another filter"):
+        fb.from_images(path, column="other")
+
+
 def test_images_in_other_hdf5_files_are_refused_with_a_remedy(tmp_path):
     path, _ = write(tmp_path, "hdf5-matrix")
     with h5py.File(path) as file:

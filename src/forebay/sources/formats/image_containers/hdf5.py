@@ -118,7 +118,7 @@ class Hdf5Images(ImageContainer):
         return found[0]
 
     def _validate(self, name: str) -> Any:
-        """Return dataset `name`. Raise an error if it reads other files or claims impossible sizes."""
+        """Return dataset `name`. Raise an error if it reads other files, or needs too much memory."""
         dataset = self._datasets[name]
         storage = find_external_storage(dataset)
         if storage or not is_in_file(dataset, self._h5_file):
@@ -129,6 +129,12 @@ class Hdf5Images(ImageContainer):
         if not dataset.shape:
             raise SourceError(f"{name!r} in {self.path} is a single value, not rows. Choose another dataset.")
         validate_claim(f"{name!r} in {self.path}", dataset.shape, dataset.dtype)
+        unlimited = FilterLimits(dataset, self._budget.max_nbytes).unlimited
+        if unlimited:
+            raise SourceError(
+                f"{name!r} in {self.path} uses the HDF5 filter {unlimited[0]}, which could need any amount of memory. "
+                "Write it with another filter, such as Zstandard."
+            )
         if dataset.chunks:
             chunk_nbytes = int(np.prod(dataset.chunks, dtype=object)) * dataset.dtype.itemsize
             self._budget.validate(f"{name!r} in {self.path} claims chunks of shape {dataset.chunks}", chunk_nbytes)
