@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import forebay as fb
 from forebay.errors import PipelineError
 from forebay.sources.arrays import ArraySource
+from forebay.sources.combined import JoinedSource
 from forebay.sources.windows import WindowSource, window_count
 from forebay.testing import SourceTests
 
@@ -161,6 +162,27 @@ class TestWindowSource(SourceTests):
     def make_source(self, tmp_path):
         rows = np.arange(40).reshape(20, 2)
         return WindowSource(PrefetchingSource(rows), slice(0, 20), 4, 3), np.stack(slices_of(rows, 4, 3))
+
+
+class CountingSource(ArraySource):
+    """Counts the rows of each gather."""
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.counts = []
+
+    def gather(self, rows, out):
+        self.counts.append(len(rows))
+        super().gather(rows, out)
+
+
+def test_joined_sources_that_do_not_prefetch_gather_large_windows_one_by_one():
+    series = CountingSource(np.arange(20 * 4096.0).reshape(20, 4096))
+    windows = JoinedSource([WindowSource(series, slice(0, 20), 4, 1) for _ in range(2)])
+    out, rows = windows.specs[0].empty(4), np.array([18, 0, 17, 1])
+    windows.gather(rows, [out])
+    np.testing.assert_array_equal(out, np.stack([series.arrays[0][row % 17 :][:4] for row in rows]))
+    assert series.counts == [4, 4, 4, 4]
 
 
 def test_rows_without_bytes_have_windows_in_every_source():

@@ -86,7 +86,7 @@ class CombinedSource(AbstractSource):
     def _share_prefetch(
         self, upcoming: Iterator[Rows], split: Callable[[Rows], Iterator[tuple[int, Rows]]]
     ) -> SharedPrefetch | None:
-        if not any(map(_may_prefetch, self.parts)):
+        if not any(part.can_prefetch for part in self.parts):
             return None
         prefetch = SharedPrefetch(upcoming, self.parts, split)
         return prefetch if prefetch else None
@@ -110,7 +110,7 @@ class JoinedSource(CombinedSource):
             self._boundaries,
             sum(spec.nbytes for spec in self.specs),
             lambda part, rows, out: flat[part].gather(rows, out),
-            gathers_one_by_one=not any(map(_may_prefetch, flat)),
+            gathers_one_by_one=not any(part.can_prefetch for part in flat),
         )
         if self.error_limit is not None:  # `_gather_readable` allocates temporary arrays for the rows
             self.scratch_row_nbytes += sum(spec.nbytes for spec in self.specs)
@@ -249,10 +249,6 @@ class ZippedSource(CombinedSource):
 
 def _identify_parts(identifiers: Sequence[Callable[[], Any]]) -> list[Any]:
     return [identify() for identify in identifiers]
-
-
-def _may_prefetch(part: AbstractSource) -> bool:
-    return type(part).prefetch is not AbstractSource.prefetch
 
 
 def _largest_blocks(proposals: Sequence[ShuffleBlocks | None]) -> ShuffleBlocks | None:
