@@ -1,5 +1,6 @@
 """The recipe of `from_files` identifies objects of a store by their versions."""
 
+import h5py
 import numpy as np
 import pytest
 from tests.sources.objects.scripted_server import ScriptedServer
@@ -51,6 +52,14 @@ def test_a_row_cache_and_an_index_on_disk_follow_the_versions_of_downloaded_obje
 def test_a_row_cache_on_disk_refuses_downloaded_objects_without_a_version(tmp_path):
     with ScriptedServer({"/a.csv": OLD}) as server, pytest.raises(PipelineError, match="the version of these objects"):
         cached_rows(server.url + "/a.csv", tmp_path / "rows", cache=tmp_path / "copies")
+
+
+@pytest.mark.parametrize("options", [{"filters": [32026]}, {"external_files": "read"}], ids=str)
+def test_options_that_only_trust_a_file_do_not_change_the_hash_of_its_rows(options, tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.arange(4)
+    trusting, plain = (fb.from_files(tmp_path / "x.h5", **each).source.identify() for each in (options, {}))
+    assert trusting == plain
 
 
 def test_a_row_cache_on_disk_accepts_local_files_behind_a_download_cache(tmp_path):

@@ -17,7 +17,7 @@ __all__ = ["FileSourceRecipe"]
 _READING_OPTIONS = frozenset(
     (
         *("storage_options", "cache", "cache_bytes", "ram_bytes", "ahead_bytes", "connections", "attempts"),
-        *("max_open_files", "max_held_bytes", "external_files"),
+        *("max_open_files", "max_held_bytes", "external_files", "filters"),
     )
 )
 
