@@ -172,6 +172,13 @@ def test_a_device_that_starts_with_an_empty_queue_may_still_determine_the_step_t
     assert device_view.bound_seconds == pytest.approx(2.4e-3, rel=0.05)
 
 
+def test_without_operations_between_the_steps_there_is_no_device_view():
+    capture = rig.run(uploads_and_reads)
+    damaged = CaptureView(replace(capture, window=replace(capture.window, traced=capture.window.traced[::-1])))
+    assert damaged.device is None
+    assert damaged.step_seconds > 0
+
+
 def test_the_device_is_busy_while_it_copies_or_computes():
     device_view = view(uploads_and_reads)
     assert device_view.computing_intervals.length == 10 * 1000 * US

@@ -274,11 +274,16 @@ class DeviceView:
 
 
 def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | None:
-    """Build the view; return None if too few complete steps were recorded on the device."""
+    """Build the view; return None if too few complete steps were recorded on the device.
+
+    Also return None if no operation is between the first and the last step, as in a damaged capture with steps in the
+    wrong order.
+    """
     if capture.device is None or steps is None or len(capture.window.traced) <= MIN_STEPS:
         return None
     edges = _remove_incomplete_steps(np.array(capture.window.traced, np.int64), capture.device.records)
-    return DeviceView(capture, edges, steps.thread) if len(edges) > MIN_STEPS else None
+    device_view = DeviceView(capture, edges, steps.thread) if len(edges) > MIN_STEPS else None
+    return device_view if device_view is not None and len(device_view.operations) else None
 
 
 def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
