@@ -11,7 +11,9 @@ import pytest
 
 import forebay as fb
 from forebay.errors import BudgetError, SourceError
+from forebay.sources.formats import hdf5_filters
 from forebay.sources.formats.hdf5 import open_hdf5
+from forebay.sources.formats.hdf5_filters import FilterLimits
 from forebay.testing.sources import assert_rows
 
 ROWS = np.arange(32, dtype="u1")
@@ -221,6 +223,17 @@ def test_a_filter_without_a_limit_is_refused_unless_the_user_trusts_it(tmp_path)
         open_hdf5(tmp_path / "x.h5")
     feed = fb.from_files(tmp_path / "x.h5", filters=[32026]).batch(32).feed("numpy")
     np.testing.assert_array_equal(next(iter(feed))["x"], ROWS)
+
+
+def test_the_size_of_a_chunk_is_checked_once(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset("x", data=np.zeros((32, 100)), chunks=(8, 100), compression="lzf")
+        limits = FilterLimits(dataset, 0)
+        sizes, count = [], hdf5_filters._lzf_nbytes
+        monkeypatch.setattr(hdf5_filters, "_lzf_nbytes", lambda data: sizes.append(count(data)) or sizes[-1])
+        for first_row in (0, 8, 0, 8):
+            limits.validate(first_row)
+    assert sizes == [6400, 6400]
 
 
 @pytest.mark.parametrize("filters", [32026, None, "blosc2", ["blosc2"]], ids=str)

@@ -50,12 +50,15 @@ class FilterLimits:
         chunk_nbytes = int(np.prod(dataset.chunks or (1,), dtype=object)) * dataset.dtype.itemsize
         # A tolerance: filters before the compression may add bytes, as scaleoffset adds a header.
         self._limit_nbytes = 2 * chunk_nbytes + _SLACK_NBYTES
+        self._valid_rows: set[int] = set()  # first rows of valid chunks: a check may take longer than decompression
 
     def validate(self, first_row: int) -> None:
         """Raise ValueError if a chunk that begins at `first_row` decompresses to too many bytes.
 
-        The limit is about twice the bytes of the values of a chunk.
+        The limit is about twice the bytes of the values of a chunk. Valid chunks are checked only once.
         """
+        if first_row in self._valid_rows:
+            return
         if self.unlimited:
             raise ValueError(f"Forebay cannot limit the memory of its filter {self.unlimited[0]}")
         self._validate_parameters()
@@ -64,6 +67,7 @@ class FilterLimits:
             applied = self._applied_filters(info.filter_mask)
             if any(map(_is_compression, applied)) and self._largest_nbytes(info.size, applied) > self._max_nbytes:
                 self._validate_content(start, applied)
+        self._valid_rows.add(first_row)
 
     def _validate_parameters(self) -> None:
         """Raise ValueError if the parameters of nbit or scaleoffset state too many bytes."""

@@ -147,14 +147,10 @@ class _ListReader:
     def __init__(self, dataset: Any, max_nbytes: int) -> None:
         self._dataset, self._limits = dataset, FilterLimits(dataset, max_nbytes)
         self._chunk_rows = dataset.chunks[0] if dataset.chunks else 0
-        self._valid_chunks: set[int] = set()  # first rows of the chunks whose decompressed size was checked
 
     def read(self, number: int) -> bytes:
         if self._chunk_rows:
-            first = number // self._chunk_rows * self._chunk_rows
-            if first not in self._valid_chunks:
-                self._limits.validate(first)
-                self._valid_chunks.add(first)
+            self._limits.validate(number // self._chunk_rows * self._chunk_rows)
         row: Array = self._dataset[number]
         return bytes(row.tobytes())
 
