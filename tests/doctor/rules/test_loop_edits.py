@@ -194,7 +194,7 @@ def test_the_function_that_the_loop_calls_is_compiled():
     assert (
         code_after(STEP.format("g = jax.grad(loss_of)(w)"), 2, compile_function, "jax") == "# before line 3:\n@jax.jit"
     )
-    assert code_after(STEP.format("g = f(w)"), 7, compile_function, "tensorflow") == "# before line 3:\n@tf.function"
+    assert code_after(STEP.format("g = f(w)"), 7, compile_function, "tensorflow").endswith("tf\n@tf.function")
 
 
 @pytest.mark.parametrize("body", ["print(w)", "v = float(w)", "if w > 0: w = 1", "global n"])

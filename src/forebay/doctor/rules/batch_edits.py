@@ -8,9 +8,10 @@ stays the same.
 import ast
 from collections.abc import Iterator
 
-from forebay.doctor.analyse.loop_code import numpy_names, sliced_arrays
-from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, stored_names
+from forebay.doctor.analyse.loop_code import names_changed_in_place, numpy_names, sliced_arrays
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, root_name, stored_names
 from forebay.doctor.rules.batch_parts import BatchPart, can_run_ahead, find_makers, find_parts, is_separable
+from forebay.doctor.rules.called_code import changed_by_functions
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import feed_call, patch_statement
 
@@ -43,24 +44,29 @@ def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str 
     header = _new_header(code, loop, parts, makers)
     if header is None:
         return []
-    lines = _array_feed(code, loop, parts, makers, framework) or _generator_feed(code, loop, parts, makers, framework)
+    # A feed makes its first batch when it is created. If batches depend on names that an outer loop changes, create the
+    # feed after these changes, once per iteration of the outer loop.
+    made = names_in(loop.iter, *makers, *(part.data for part in parts)) - stored_names(loop)
+    changed = set[str]().union(*(_changed_names(code, around, loop) for around in loops[1:]))
+    are_constant = not {root_name(part.data) for part in parts} & changed
+    lines = _array_feed(code, loop, parts, makers, framework) if are_constant else []
+    lines = lines or _generator_feed(code, loop, parts, makers, framework)
+    is_per_epoch = bool(made & changed) and "from_batches" in lines[-1]
     if any(_names_device(part.node) for part in parts):
         return []  # the script names a device, but a feed chooses the device itself
-    # A feed makes its first batch when it is created. If batches depend on names that an outer loop assigns, create the
-    # feed after these assignments, once per iteration of the outer loop.
-    made = names_in(loop.iter, *makers, *(part.data for part in parts)) - stored_names(loop)
-    is_per_epoch = any(made & _own_stored_names(around, loop) for around in loops[1:]) and "from_batches" in lines[-1]
     outer = loop if is_per_epoch else loops[-1]
     edits = [Edit.before(outer, *lines), Edit.header(code, loop, header)]
     edits += [Edit.after_loop(loop, f"{_feed_name(code)}.close()")] if is_per_epoch else []
     return [*edits, *(Edit.remove(code, maker) for maker in makers), *_edit_conversions(code, parts)]
 
 
-def _own_stored_names(around: ast.stmt, loop: ast.stmt) -> set[str]:
-    """Return the names that an outer loop assigns outside of an inner loop."""
+def _changed_names(code: ScriptCode, around: ast.stmt, loop: ast.stmt) -> set[str]:
+    """Return the names that an outer loop assigns or changes outside of an inner loop."""
     body: list[ast.stmt] = getattr(around, "body", [])
     target = [around.target] if isinstance(around, ast.For) else []
-    return stored_names(*target, *(statement for statement in body if statement is not loop))
+    others = [statement for statement in body if statement is not loop]
+    in_place = names_changed_in_place(*others) | changed_by_functions(code, names_in(*others))
+    return stored_names(*target, *others) | in_place
 
 
 def _names_device(node: ast.expr) -> bool:

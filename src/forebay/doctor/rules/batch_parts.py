@@ -13,6 +13,7 @@ from forebay.doctor.analyse.loop_code import (
     sliced_arrays,
 )
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, stored_names
+from forebay.doctor.rules.called_code import called_functions, changed_by_functions, free_names
 from forebay.doctor.rules.function_edits import called_objects
 
 __all__ = ["BatchPart", "can_run_ahead", "find_makers", "find_parts", "is_separable"]
@@ -173,10 +174,18 @@ def can_run_ahead(code: ScriptCode, loop: ast.For, parts: list[BatchPart], maker
         return False
     if {*_names_read_first(loop, makers)} & stored_names(*makers):
         return False  # the value of the previous step, such as `position = position + 32`
-    inside = {number for each in (*owners, *makers) for number in range(each.lineno, (each.end_lineno or 0) + 1)}
-    remaining = [statement for statement in loop.body if statement not in makers and statement not in owners]
-    changed = names_changed_in_place(*remaining) | called_objects(code, loop, inside)
     used = names_in(loop.iter, *makers, *(part.data for part in parts))
+    remaining = [statement for statement in loop.body if statement not in makers and statement not in owners]
+    in_data = {node for part in parts for node in ast.walk(part.data)}
+    nodes = (node for each in (*remaining, *owners) for node in ast.walk(each) if node not in in_data)
+    kept = {node.id for node in nodes if isinstance(node, ast.Name)}
+    makes, keeps = called_functions(code, used), called_functions(code, kept)
+    moved = [*owners, *makers, *(function for function in makes if function not in keeps)]
+    inside = {number for each in moved for number in range(each.lineno, (each.end_lineno or 0) + 1)}
+    changed = names_changed_in_place(*remaining) | called_objects(code, loop, inside) | changed_by_functions(code, kept)
+    indirect = set[str]().union(*map(free_names, makes))
+    if indirect & (changed | stored_names(loop)) or changed_by_functions(code, used) & kept:
+        return False  # a function that makes batches uses what the loop changes, or changes what the loop uses
     return not used & changed - stored_names(*makers, loop.target)
 
 

@@ -22,6 +22,8 @@ _NUMBERS = {
 _CONSTANTS = {"tensorflow": ("tensorflow", "{}.constant({})"), "jax": ("jax.numpy", "{}.asarray({})")}
 # Options of compilers that refer to no positions of arguments.
 _NAMED_OPTIONS = {"static_argnames", "donate_argnames", "inline", "jit_compile", "autograph", "reduce_retracing"}
+# Functions of JAX whose arguments may decide the shape of their results.
+_CONCRETE = {"arange", "broadcast_to", "full", "nonzero", "ones", "repeat", "reshape", "split", "unique", "zeros"}
 _PYTHON_NUMBERS = {"int", "float", "bool", "range", "len"}
 
 # Method of a Keras model -> method that handles one batch without a pipeline.
@@ -139,6 +141,9 @@ def _is_used_on_host(code: ScriptCode, function: ast.stmt, name: str) -> bool:
     attributes = {parent.attr for node in uses if isinstance(parent := code.parents[node], ast.Attribute)}
     tests = [node.test for node in ast.walk(function) if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert)]
     is_host_call = any(root_name(call.func) == numpy or last_name(call) in _PYTHON_NUMBERS for call in calls)
+    is_index = any(node in ast.walk(part.slice) for part in around if isinstance(part, ast.Subscript) for node in uses)
+    if is_index or any(last_name(call) in _CONCRETE for call in calls):
+        return True  # a mask, a shape or a count
     return is_host_call or not attributes <= {"shape", "ndim"} or name in names_in(*tests)
 
 
@@ -155,7 +160,7 @@ def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     if not isinstance(call, ast.Call):
         return []
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-    numbers = [node for node in arguments if isinstance(node, ast.BinOp) and names_in(node) & stored_names(loops[0])]
+    numbers = [node for node in arguments if _is_changing_float(code, node, loops[0])]
     statics = _static_arguments(code, call)
     if statics and not statics <= set(numbers):
         return []  # other static arguments must remain static
@@ -163,6 +168,22 @@ def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     patches = [code.replace(n, _NUMBERS[framework].format(value=code.text(n), **texts)) for n in numbers]
     edits = patch_statement(code, statement, *patches) if patches else []
     return [*edits, *_without_static_arguments(code, call)] if edits else []
+
+
+def _is_changing_float(code: ScriptCode, node: ast.expr, loop: ast.For | ast.While) -> bool:
+    """Whether an expression computes a `float` of Python from names that the loop assigns.
+
+    An integer may be an index, and arrays have their own dtype.
+    """
+    parts = [*ast.walk(node)]
+    is_float = any(isinstance(part, ast.Div) or type(getattr(part, "value", None)) is float for part in parts)
+    if not isinstance(node, ast.BinOp) or not is_float or any(isinstance(part, ast.Subscript) for part in parts):
+        return False
+    arrays = set(numpy_names(code))
+    if isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple):
+        counted = loop.target.elts[:1] if last_name(loop.iter) == "enumerate" else []
+        arrays |= names_in(loop.target) - names_in(*counted)
+    return bool(names_in(node) & stored_names(loop)) and not names_in(node) & arrays
 
 
 def _static_arguments(code: ScriptCode, call: ast.Call) -> set[ast.expr | None]:

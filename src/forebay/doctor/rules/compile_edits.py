@@ -17,6 +17,7 @@ from forebay.doctor.analyse.script_code import (
     root_name,
     stored_names,
 )
+from forebay.doctor.rules.called_code import executed_lines, keeps_old_values
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
@@ -28,16 +29,14 @@ __all__ = [
     "compile_torch_model",
     "compile_with_xla",
     "compiled_lines",
-    "executed_lines",
     "is_compiled",
+    "jit_name",
     "makes_generator",
     "retrace_less",
     "step_function",
 ]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# Framework -> decorator that compiles a function. `{tf}` is the name of TensorFlow in the script.
-_DECORATORS = {"tensorflow": "@{tf}.function", "jax": "@jax.jit"}
 _TRAINING_CALLS = ("fit", "train_on_batch")
 _COMPILERS = frozenset({"function", "jit", "pmap", "compile", "filter_jit"})  # last names of compiling decorators
 # Calls that read a value on the host, which no compiled function can do.
@@ -68,12 +67,30 @@ def step_function(code: ScriptCode, number: int, anchor: int | None = None) -> F
 def compile_function(code: ScriptCode, number: int, framework: str, anchor: int | None = None) -> list[Edit]:
     """Return the edit that compiles the function of the step."""
     function = step_function(code, number, anchor)
-    decorator = _DECORATORS.get(framework)
-    if function is None or decorator is None or not can_compile(code, function, framework):
+    if function is None or framework not in ("jax", "tensorflow") or not can_compile(code, function, framework):
         return []
     if is_compiled(function) or not all(map(_is_transform, function.decorator_list)):
         return []  # an unknown decorator may need to run in each step
-    return [Edit.before(function, decorator.format(tf=code.module_alias("tensorflow", "tf")))]
+    if keeps_old_values(code, function) or (framework == "jax" and _passes_arguments_to_numpy(code, function)):
+        return []
+    name, imports = jit_name(code) if framework == "jax" else (f"{_tf(code)}.function", _tf_imports(code))
+    return [Edit.before(function, *imports, f"@{name}")]
+
+
+def jit_name(code: ScriptCode) -> tuple[str, list[str]]:
+    """Return the name of `jax.jit` in the script, and the imports for this name."""
+    if code.imports("jax"):
+        return f"{code.module_alias('jax', 'jax')}.jit", []
+    name = code.imported_name("jax", "jit")
+    return (name, []) if name else ("jax.jit", [] if "jax" in code.all_names else ["import jax"])
+
+
+def _passes_arguments_to_numpy(code: ScriptCode, function: Function) -> bool:
+    """Whether a function passes its arguments to NumPy, which cannot compute with arguments of a jitted function."""
+    parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if root_name(call.func) == code.module_alias("numpy", "np")]
+    return any(isinstance(each, ast.Name) and each.id in parameters for call in calls for each in call.args)
 
 
 def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
@@ -189,6 +206,11 @@ def _tf(code: ScriptCode) -> str:
     return code.module_alias("tensorflow", "tf")
 
 
+def _tf_imports(code: ScriptCode) -> list[str]:
+    is_known = code.imports("tensorflow") or "tf" in code.all_names
+    return [] if is_known else ["import tensorflow as tf"]
+
+
 def compile_keras(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
     """Return the edit that removes `run_eagerly` from `model.compile` and sets other arguments.
 
@@ -277,30 +299,13 @@ def compiled_lines(code: ScriptCode, edits: Sequence[Edit]) -> set[int]:
 
     The edits replace statements by a call of a compiled function, or decorate functions.
     """
-    decorated = {edit.first for edit in edits if edit.place == "before" and edit.text.startswith("@")}
+    decorated = {edit.first for edit in edits if edit.place == "before" and edit.text.split("\n")[-1].startswith("@")}
     nodes: list[ast.stmt] = [
         node for node in code.statements if isinstance(node, FUNCTIONS) and first_line(node) in decorated
     ]
     replaced = [edit for edit in edits if edit.place == "instead" and edit.text]
     numbers = {number for edit in replaced for number in range(edit.first, edit.last + 1)}
     return executed_lines(code, [*nodes, *filter(None, map(code.statement_at, numbers))])
-
-
-def executed_lines(code: ScriptCode, statements: Sequence[ast.stmt]) -> set[int]:
-    """Return the lines of statements, and of the functions that they may call.
-
-    A function may be called if one of the statements, or another function that may be called, contains its name.
-    """
-    pending, seen = list(statements), set[ast.stmt](statements)
-    numbers = set[int]()
-    while pending:
-        statement = pending.pop()
-        numbers |= {*range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)}
-        named = map(code.function, names_in(statement))
-        functions = {function for function in named if function is not None and function not in seen}
-        seen |= functions
-        pending += functions
-    return numbers
 
 
 def is_compiled(function: Function) -> bool:

@@ -13,6 +13,7 @@ place:
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal, Self
 
 from forebay.core.parsing import first_line
@@ -100,8 +101,13 @@ class Edit:
 def format_edits(edits: Iterable[Edit]) -> str:
     """Return edits as the code of a cure, in the order of their lines.
 
-    Edits after a loop come last.
+    Edits after a loop come last. Raise ValueError if two edits replace the same line.
     """
+    edits = list(edits)
+    replaced = sorted((edit.first, edit.last) for edit in edits if edit.place == "instead")
+    for (_, last), (first, _) in pairwise(replaced):
+        if first <= last:
+            raise ValueError(f"two edits replace line {first}. Change this line by hand.")
     ordered = sorted(edits, key=lambda edit: (edit.place == "after", edit.first, edit.place != "before"))
     return "\n".join(line for edit in ordered for line in (edit.place_text, edit.text) if line)
 

@@ -10,7 +10,8 @@ from collections.abc import Collection
 
 from forebay.doctor.analyse.loop_code import conversions_in, names_changed_in_place
 from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, root_name, stored_names
-from forebay.doctor.rules.compile_edits import executed_lines, makes_generator
+from forebay.doctor.rules.called_code import changed_by_functions, executed_lines, free_names
+from forebay.doctor.rules.compile_edits import makes_generator
 from forebay.doctor.rules.edits import Edit, argument_texts
 from forebay.doctor.rules.input_edits import patch_statement
 
@@ -62,9 +63,10 @@ def _makes_batch(code: ScriptCode, statement: ast.Assign, number: int) -> bool:
     functions = [each for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines]
     if any(_changes_shared_objects(each) for each in functions):
         return False
-    used = names_in(*call.args, *call.keywords).union(*map(_free_names, functions))
+    used = names_in(*call.args, *call.keywords).union(*map(free_names, functions))
     is_lazy = any(isinstance(argument, ast.Starred) for argument in call.args) or makes_generator(function)
     changed = stored_names(loops[-1]) | names_changed_in_place(loops[-1]) | called_objects(code, loops[-1], lines)
+    changed |= changed_by_functions(code, names_in(loops[-1]))
     has_context = code.device_scope(statement) is not None  # `with tf.device(...)` holds for one thread only
     return number in lines and not is_lazy and not has_context and not used & changed
 
@@ -76,7 +78,7 @@ def _changes_shared_objects(function: Function) -> bool:
     """
     if any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function)):
         return True
-    shared = _free_names(function) | {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    shared = free_names(function) | {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
     assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
     for node in sorted(assignments, key=lambda node: node.lineno):
         if isinstance(node.value, ast.Name | ast.Subscript | ast.Attribute) and root_name(node.value) in shared:
@@ -97,15 +99,6 @@ def called_objects(code: ScriptCode, loop: ast.stmt, lines: Collection[int] = ()
     return {name for name in names if code.function(name) is None}
 
 
-def _free_names(function: Function) -> set[str]:
-    """Return the names of other scopes that a function uses."""
-    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-    parameters = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-    shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    stored = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
-    return ({node.id for node in nodes} - parameters - stored) | shared
-
-
 def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
     """Return the edits that stack slices of an array instead of slices of a list.
 
@@ -122,12 +115,13 @@ def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
         return []
     rows = found[0].data
     part = _slice_of(rows.elt)
-    if part is None or not isinstance(part.value, ast.Name) or part.value.id not in _free_names(function):
+    if part is None or not isinstance(part.value, ast.Name) or part.value.id not in free_names(function):
         return []
     array, numpy = code.new_name(f"{part.value.id}_array"), code.module_alias("numpy", "np")
     outer = code.loops_around(calls[0])[-1]
     has_one_scope = code.function_around(function) is code.function_around(outer)
     changed = stored_names(outer) | names_changed_in_place(outer) | called_objects(code, outer)
+    changed |= changed_by_functions(code, names_in(outer))
     if function.lineno > outer.lineno or not has_one_scope or part.value.id in changed:
         return []
     if _may_run_before(code, function, outer):

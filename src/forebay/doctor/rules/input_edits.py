@@ -7,6 +7,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
+from forebay.doctor.analyse.loop_code import names_changed_in_place
 from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, own_nodes, root_name
 from forebay.doctor.rules.edits import Edit, import_lines, module_import, outermost_definition
 
@@ -105,8 +106,7 @@ def copy_without_wait(code: ScriptCode, number: int) -> list[Edit]:
     if statement is None:
         return []
     copies = [node for node in own_nodes(statement) if isinstance(node, ast.Call) and last_name(node) in ("to", "cuda")]
-    settings = [{keyword.arg for keyword in copy.keywords} for copy in copies]
-    blocking = [copy for copy, names in zip(copies, settings, strict=True) if "non_blocking" not in names]
+    blocking = [copy for copy in copies if all(keyword.arg != "non_blocking" for keyword in copy.keywords)]
     blocking = [copy for copy in blocking if not _has_setting_or_host(code, copy)]
     patches = [code.set_keyword(copy, "non_blocking", "True") for copy in blocking]
     return patch_statement(code, statement, *patches) if patches else []
@@ -133,8 +133,8 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
     if is_one_pass and len(code.loops_around(statement)) > 1:
         return []  # a generator object has only one pass, but each epoch needs a pass
     outer = outer_loop(code, statement)
-    if names_in(iterable) & _names_assigned_in(outer):
-        return []  # the outer loop makes a new iterable in each epoch
+    if names_in(iterable) & (_names_assigned_in(outer) | names_changed_in_place(outer)):
+        return []  # the outer loop makes or changes the iterable in each epoch
     name, shuffle = code.new_name("feed"), _shuffle_of_fit(code, iterable)
     text = code.new_name("batches") if shuffle else source or code.text(iterable)
     lines = [*import_lines(code, numpy=bool(shuffle)), *shuffle]

@@ -12,7 +12,8 @@ from forebay.doctor.analyse.script_code import (
     root_name,
     stored_names,
 )
-from forebay.doctor.rules.compile_edits import can_compile, executed_lines, is_compiled
+from forebay.doctor.rules.called_code import changed_by_functions, executed_lines
+from forebay.doctor.rules.compile_edits import can_compile, is_compiled, jit_name
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.function_edits import called_objects
 
@@ -51,7 +52,7 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     read = _following_read(code, loop, block, lines)
     block = [*block, read.statement] if read is not None else block
     outer = code.loops_around(loop)[-1]
-    changed = stored_names(*code.loops_around(loop)) | _shared_names(code, outer)
+    changed = stored_names(*code.loops_around(loop)) | changed_by_functions(code, names_in(outer))
     host_parts = _name_host_parts(code, loop, block)
     outside = {inner for part in host_parts for inner in ast.walk(part)}
     nodes = [node for each in block for node in ast.walk(each) if node not in outside]
@@ -64,7 +65,7 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
         return []  # the compiled function would keep the first value of `self.rate`
     name = "train_step" if "train_step" not in code.all_names else code.new_name("jitted_step")
     results = ", ".join(outputs)
-    jit_name, imports = _jit_name(code)
+    jit, imports = jit_name(code)
     arguments = [*parameters, *dict.fromkeys(map(code.text, host_parts))]
     parameters += dict.fromkeys(host_parts.values())
     texts = [_rewrite_block_line(code, statement, host_parts) for statement in block]
@@ -74,16 +75,9 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     head = f"def {name}({', '.join(parameters)}):"
     last = block[-1].end_lineno or block[-1].lineno
     return [
-        Edit.before(outer, *imports, f"@{jit_name}", head, *body, f"    return {results}"),
+        Edit.before(outer, *imports, f"@{jit}", head, *body, f"    return {results}"),
         Edit("instead", block[0].lineno, last, f"{results} = {name}({', '.join(arguments)})\n{tail}".rstrip("\n")),
     ]
-
-
-def _shared_names(code: ScriptCode, loop: ast.stmt) -> set[str]:
-    """Return the names that functions which the loop may call declare as `global` or `nonlocal`."""
-    lines = executed_lines(code, [loop])
-    declared = [node for node in code.statements if isinstance(node, ast.Global | ast.Nonlocal)]
-    return {name for node in declared if node.lineno in lines for name in node.names}
 
 
 def _objects_in(code: ScriptCode, nodes: Sequence[ast.AST]) -> set[str]:
@@ -243,7 +237,7 @@ def _can_call(code: ScriptCode, call: ast.Call) -> bool:
         return last_name(call) not in ("device_put", "device_get", "block_until_ready", "print")
     name = last_name(call)
     if isinstance(call.func, ast.Attribute):
-        return name in _METHODS
+        return name in _METHODS and root_name(call.func) != code.module_alias("numpy", "np")
     function = code.function(name)
     if function is not None:
         is_of_modules = any(root_name(node) == "nnx" for node in function.decorator_list)
@@ -339,11 +333,3 @@ def _names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:
         root_name(node.target) for node in ast.walk(scope) if isinstance(node, ast.AugAssign) and node not in inside
     }
     return read | augmented | set(_names_read_first(block))
-
-
-def _jit_name(code: ScriptCode) -> tuple[str, list[str]]:
-    """Return the name of `jax.jit` in the script, and the imports for this name."""
-    if code.imports("jax"):
-        return f"{code.module_alias('jax', 'jax')}.jit", []
-    name = code.imported_name("jax", "jit")
-    return (name, []) if name else ("jax.jit", ["import jax"])

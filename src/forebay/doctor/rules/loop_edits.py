@@ -26,6 +26,7 @@ from forebay.doctor.analyse.script_code import (
     root_name,
     stored_names,
 )
+from forebay.doctor.rules.called_code import changed_by_functions
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import outer_loop, patch_statement
 
@@ -47,6 +48,7 @@ _CONVERTERS = {
     "jax": (("jax", "{}.device_put({})"), ("jax.numpy", "{}.asarray({})")),
     "cupy": (("cupy", "{}.asarray({})"),),
 }
+_VIEWS = ("torch", "cupy")  # frameworks whose slices share the memory of the whole array
 
 
 def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[Edit]:
@@ -96,6 +98,11 @@ def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list
         return []
     outer = outer_loop(code, loop)
     conversions = [part for part in conversions_in(statement) if _is_slice_of_constant(part.data, outer)]
+    changed = names_changed_in_place(outer) | changed_by_functions(code, names_in(outer))
+    if {root_name(part.data) for part in conversions} & changed:
+        return []
+    if framework in _VIEWS and conversions and (stored_names(statement) & changed or _collects_gradients(statement)):
+        return []  # the slice would be a part of the array on the device
     lines: dict[str, str] = {}
     if conversions:
         patches = []
@@ -120,6 +127,14 @@ def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list
     return [Edit.before(outer, *imports, *lines.values()), *edits] if edits else []
 
 
+def _collects_gradients(statement: ast.stmt) -> bool:
+    """Whether a statement makes a tensor with `requires_grad`, whose slices would collect no gradients."""
+    nodes = [*ast.walk(statement)]
+    return any(isinstance(node, ast.keyword) and node.arg == "requires_grad" for node in nodes) or any(
+        last_name(node) == "requires_grad_" for node in nodes
+    )
+
+
 def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str = "") -> list[Edit]:
     """Return the edit that inserts a statement before the loop, which changes the array that line `number` uses.
 
@@ -130,7 +145,9 @@ def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str 
     if statement is None or loop is None:
         return []
     outer = outer_loop(code, loop)
-    arrays = [array for owner in _data_statements(code, statement, loop) for array in _sliced_constants(owner, outer)]
+    arrays = [
+        array for owner in _data_statements(code, statement, loop) for array in _sliced_constants(code, owner, outer)
+    ]
     names = {array.value.id for array in arrays if isinstance(array.value, ast.Name)}
     if len(names) != 1:
         return []
@@ -268,10 +285,15 @@ def _is_slice_of_constant(data: ast.expr, loop: ast.stmt) -> bool:
     return isinstance(data, ast.Subscript) and isinstance(inner, ast.Name) and is_invariant(inner, loop)
 
 
-def _sliced_constants(statement: ast.stmt, loop: ast.stmt) -> list[ast.Subscript]:
+def _sliced_constants(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> list[ast.Subscript]:
     """Return the slices of arrays in a statement, if the loop never changes these arrays."""
     arrays = [array for node in own_nodes(statement) if isinstance(node, ast.expr) for array in sliced_arrays(node)]
-    return [array for array in dict.fromkeys(arrays) if is_invariant(array.value, loop)]
+    changed = changed_by_functions(code, names_in(loop))
+    return [
+        array
+        for array in dict.fromkeys(arrays)
+        if is_invariant(array.value, loop) and root_name(array.value) not in changed
+    ]
 
 
 def _data_statements(code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.While) -> list[ast.stmt]:
@@ -294,7 +316,7 @@ def _implicit_slices(
     """
     arrays, outer = numpy_names(code), outer_loop(code, loop)
     found = {
-        owner: [array for array in _sliced_constants(owner, outer) if names_in(array.value) & arrays]
+        owner: [array for array in _sliced_constants(code, owner, outer) if names_in(array.value) & arrays]
         for owner in _data_statements(code, statement, loop)
     }
     return {owner: slices for owner, slices in found.items() if slices}

@@ -3,7 +3,8 @@
 import ast
 
 from forebay.doctor.analyse.loop_code import conversions_in, is_invariant, numpy_names
-from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, root_name
+from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, root_name
+from forebay.doctor.rules.called_code import changed_by_functions
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import outer_loop, patch_statement
 
@@ -23,6 +24,7 @@ def pin_array(code: ScriptCode, number: int) -> list[Edit]:
     if statement is None or hasattr(statement, "body") or not code.loops_around(statement):
         return []
     outer, patches = outer_loop(code, statement), list[Patch]()
+    changed = changed_by_functions(code, names_in(outer))
     names: dict[str, str] = {}  # expression -> name of its page-locked tensor
     for part in conversions_in(statement):
         target = next((node for node in ast.walk(part.node) if last_name(node) in ("to", "cuda")), None)
@@ -30,7 +32,7 @@ def pin_array(code: ScriptCode, number: int) -> list[Edit]:
             continue
         tensor = target.func.value
         array = _slice_of_tensor(code, tensor)
-        if array is None or not is_invariant(array.value, outer):
+        if array is None or not is_invariant(array.value, outer) or root_name(array) in changed:
             continue
         whole = code.rewrite(tensor, code.replace(array, code.text(array.value)))
         name = code.new_name(f"{code.text(array.value)}_pinned")

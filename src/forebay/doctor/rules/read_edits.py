@@ -9,7 +9,7 @@ from forebay.doctor.analyse.loop_code import counter_of, loaded_names
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import outer_loop, patch_statement
-from forebay.doctor.rules.step_edits import can_run_rarely
+from forebay.doctor.rules.step_edits import can_run_rarely, can_skip
 
 __all__ = ["check_on_device", "read_few_times", "receive_later"]
 
@@ -29,11 +29,13 @@ def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
         return _guard_condition(code, statement, loop)
     reads = _reads(statement)
     if _is_sum(statement) and len(reads) == 1 and isinstance(statement, ast.AugAssign):
+        if not _is_arithmetic(code, statement, reads[0][0]):
+            return []
         return _keep_on_device(code, statement, loop, reads[0], framework)
     if _is_append(statement) and len(reads) == 1:
         return _keep_on_device(code, statement, loop, reads[0], framework)
     counter = counter_of(code, loop)
-    if counter is None or not can_run_rarely(statement):
+    if counter is None or not can_skip(code, statement):
         return []
     name, header = counter
     text = "\n".join(f"    {line}" for line in code.text(statement).split("\n"))
@@ -131,6 +133,17 @@ def _read_value(node: ast.expr) -> ast.expr | None:
 
 def _is_sum(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name)
+
+
+def _is_arithmetic(code: ScriptCode, statement: ast.AugAssign, read: ast.expr) -> bool:
+    """Whether a statement adds a read value as a number, not as text or in a list such as `[loss.item()]`."""
+    node: ast.AST = read
+    while node is not statement.value:
+        node = code.parents[node]
+        is_number = isinstance(node, ast.UnaryOp) or (isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Mod))
+        if not is_number:
+            return False
+    return True
 
 
 def _is_append(statement: ast.stmt) -> bool:

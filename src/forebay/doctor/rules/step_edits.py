@@ -7,15 +7,17 @@ import ast
 from collections.abc import Collection, Iterable, Sequence
 
 from forebay.doctor.analyse.loop_code import counter_of, loaded_names
-from forebay.doctor.analyse.script_code import ScriptCode, last_name, stored_names
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, stored_names
+from forebay.doctor.rules.called_code import called_functions
 from forebay.doctor.rules.edits import Edit
 
-__all__ = ["can_run_rarely", "every_nth_call", "every_nth_step", "every_nth_steps", "without_counter"]
+__all__ = ["can_run_rarely", "can_skip", "every_nth_call", "every_nth_step", "every_nth_steps", "without_counter"]
 
 # Methods that train, or hand a value on in every step.
 _NEEDED_CALLS = frozenset(
     {"apply_gradients", "backward", "fit", "minimize", "put", "send", "step", "train_on_batch", "update", "zero_grad"}
 )
+_ADDING_CALLS = frozenset({"add", "append", "appendleft", "extend", "insert", "push"})
 
 
 def without_counter(text: str, steps: int) -> str:
@@ -61,7 +63,7 @@ def every_nth_call(code: ScriptCode, number: int, calls: int) -> list[Edit]:
     """
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
-    if statement is None or not loops or not (can_run_rarely(statement) or _is_unread(code, statement, loops[0])):
+    if statement is None or not loops or not (can_skip(code, statement) or _is_unread(code, statement, loops[0])):
         return []
     name = _new_counter(code, "calls", ())
     return [Edit.before(loops[-1], f"{name} = 0"), _run_every_nth(code, [statement], calls, name)]
@@ -69,7 +71,7 @@ def every_nth_call(code: ScriptCode, number: int, calls: int) -> list[Edit]:
 
 def _can_skip(code: ScriptCode, statement: ast.stmt | None) -> bool:
     """Whether a statement is in a loop, and no later statement needs its result."""
-    return statement is not None and can_run_rarely(statement) and bool(code.loops_around(statement))
+    return statement is not None and bool(code.loops_around(statement)) and can_skip(code, statement)
 
 
 def _blocks(code: ScriptCode, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
@@ -126,6 +128,18 @@ def can_run_rarely(statement: ast.stmt) -> bool:
     if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr) for node in nodes):
         return False
     return not any(isinstance(node, ast.Call) and last_name(node) in _NEEDED_CALLS for node in nodes)
+
+
+def can_skip(code: ScriptCode, statement: ast.stmt) -> bool:
+    """Whether an expression of a loop can run rarely, and adds nothing to a container that the loop uses elsewhere."""
+    if not can_run_rarely(statement) or not (loops := code.loops_around(statement)):
+        return False
+    added = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and last_name(node) in _ADDING_CALLS]
+    containers = {code.text(call.func.value) for call in added if isinstance(call.func, ast.Attribute)}
+    around = [loops[-1], *called_functions(code, names_in(loops[-1]))]
+    nodes = (node for each in around for node in ast.walk(each) if isinstance(node, ast.Name | ast.Attribute))
+    used = [node for node in nodes if code.statement_of(node) is not statement]
+    return not containers & {code.text(node) for node in used}
 
 
 def _is_unread(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:
