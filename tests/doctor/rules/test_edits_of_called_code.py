@@ -8,12 +8,13 @@ from tests.doctor.rules.edited_code import code_after
 from forebay.doctor.rules.batch_edits import feed_of_loop
 from forebay.doctor.rules.build_edits import pass_arrays, pass_constants
 from forebay.doctor.rules.compile_edits import compile_function
+from forebay.doctor.rules.fit_edits import feed_of_fit
 from forebay.doctor.rules.function_edits import prefetch_call
-from forebay.doctor.rules.input_edits import feed_of_batches
+from forebay.doctor.rules.input_edits import change_loader, feed_of_batches
 from forebay.doctor.rules.jit_edits import jit_statements
 from forebay.doctor.rules.loop_edits import keep_arrays_on_device
 from forebay.doctor.rules.pin_edits import pin_array
-from forebay.doctor.rules.read_edits import read_few_times
+from forebay.doctor.rules.read_edits import read_few_times, receive_later
 from forebay.doctor.rules.step_edits import every_nth_step
 
 MADE = """import numpy as np
@@ -195,3 +196,29 @@ def test_an_array_that_decides_a_shape_stays_a_constant(result):
     source = "import jax.numpy as jnp\nmask = np.ones(9)\n@jax.jit\ndef f(x):\n    return {}\nfor i in r:\n    f(i)\n"
     assert code_after(source.format("x * mask"), 7, pass_constants, "jax")
     assert code_after(source.format(result), 7, pass_constants, "jax") == ""
+
+
+@pytest.mark.parametrize("use", ["log(total)", "global total; total = 0.0"])
+@pytest.mark.parametrize("make", [partial(read_few_times, framework="torch"), receive_later])
+def test_a_sum_that_a_called_function_uses_is_read_in_each_step(make, use):
+    source = "total = 0.0\ndef report():\n    {}\nfor i in range(9):\n    total += loss.item()\n    report()\n"
+    assert code_after(source.format("pass"), 5, make)
+    assert code_after(source.format(use), 5, make) == ""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "train = lambda x, y: model.fit(x, y)",
+        "found = [model.fit(x, y) for x, y in data]",
+        "if early: pass\nelif model.fit(x, y): pass",
+        "model.fit(x, sample_weight=y)",  # Keras would take the weights of a feed as labels
+    ],
+)
+def test_a_fit_without_data_of_its_statement_gets_no_feed(source):
+    assert code_after(source, source.count("\n") + 1, feed_of_fit, 32) == ""
+
+
+def test_an_argument_of_a_loader_is_not_passed_twice():
+    assert code_after("DataLoader(rows, 8, True)", 1, change_loader, num_workers="4")
+    assert code_after("DataLoader(rows, 8, True, None, None, 2)", 1, change_loader, num_workers="4") == ""

@@ -14,6 +14,7 @@ _PARAMETERS = (
     *("class_weight", "sample_weight", "initial_epoch", "steps_per_epoch", "validation_steps"),
     *("validation_batch_size", "validation_freq"),
 )
+_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _DATA = ("x", "y", "sample_weight")
 _REPLACED = (*_DATA, "batch_size", "shuffle", "validation_split")  # parameters that a feed replaces
 
@@ -22,10 +23,11 @@ def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
     """Return the edits that let a feed prefetch the arrays of a Keras `fit`."""
     call = call_at(code, number, "fit")
     arguments = _arguments(call) if call is not None and not code.loops_around(call) else None
-    if call is None or arguments is None:
+    if call is None or arguments is None or hasattr(code.statement_of(call), "body") or _runs_later(code, call):
         return []
     data = [arguments[name] for name in _DATA if name in arguments]
-    is_known = "x" in arguments and "steps_per_epoch" not in arguments and all(map(is_array_text, data))
+    is_known = "x" in arguments and ("y" in arguments or "sample_weight" not in arguments)
+    is_known = is_known and "steps_per_epoch" not in arguments and all(map(is_array_text, data))
     shuffle = _constant(code, arguments.get("shuffle"), True)
     split = _constant(code, arguments.get("validation_split"), 0)
     is_split = bool(split) and "validation_data" not in arguments  # Keras prefers validation data to a split
@@ -47,6 +49,11 @@ def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
     new_call = f"{code.text(call.func)}({', '.join([name, *rest])})"
     statement = code.statement_of(call)
     return [Edit.before(statement, *lines), *patch_statement(code, statement, code.replace(call, new_call))]
+
+
+def _runs_later(code: ScriptCode, call: ast.Call) -> bool:
+    """Whether a call is in a lambda or comprehension, whose names its statement does not know."""
+    return any(isinstance(node, ast.Lambda | _COMPREHENSIONS) for node in code.ancestors(call))
 
 
 def _arguments(call: ast.Call) -> dict[str, ast.expr] | None:

@@ -57,6 +57,8 @@ def change_loader(code: ScriptCode, number: int, generators: Sequence[str] = (),
         call = value if isinstance(value, ast.Call) and last_name(value) == "DataLoader" else None
     if call is None or any(keyword.arg is None for keyword in call.keywords):
         return []
+    if {*keywords} & {*_LOADER_PARAMETERS[: len(call.args)]}:
+        return []  # the script passes the argument by position
     if not generators or any(keyword.arg == "worker_init_fn" for keyword in call.keywords):
         return set_keywords(code, call, **keywords)
     name, place = code.new_name("seed_worker"), outermost_definition(code, code.statement_of(call))
@@ -175,8 +177,6 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, 
     batches = batches_at(code, statement)
     loader = resolve(code, batches[0]) if batches else None
     if statement is None or batches is None or not isinstance(loader, ast.Call) or last_name(loader) != "DataLoader":
-        return []
-    if len(loader.args) > len(_LOADER_PARAMETERS):
         return []
     arguments = dict(zip(_LOADER_PARAMETERS, loader.args, strict=False))
     arguments |= {keyword.arg or "**": keyword.value for keyword in loader.keywords}

@@ -7,6 +7,7 @@ import ast
 
 from forebay.doctor.analyse.loop_code import counter_of, loaded_names
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
+from forebay.doctor.rules.called_code import called_functions, free_names
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import outer_loop, patch_statement
 from forebay.doctor.rules.step_edits import can_run_rarely, can_skip
@@ -52,7 +53,7 @@ def receive_later(code: ScriptCode, number: int) -> list[Edit]:
     read, value = reads[0]
     if names_in(statement) - names_in(read) - {_container(code, statement)} - {"float", "int"}:
         return []  # the line uses other values of its step, which change until the read value arrives
-    if _uses(code, _container(code, statement), loop, statement):
+    if _is_used(code, _container(code, statement), loop, statement):
         return []  # the loop uses the sum or list, which would lack the values that have not arrived
     readback, name = code.new_name("readback"), code.new_name("value")
     later = code.rewrite(statement, code.replace(read, _arrived_value(read, name)))
@@ -180,7 +181,7 @@ def _keep_on_device(
     """
     name, is_list = _container(code, statement), not isinstance(statement, ast.AugAssign)
     end = _loop_that_fills(code, loop, name) if is_list else loop
-    if end is None or not name.isidentifier() or _uses(code, name, end, statement):
+    if end is None or not name.isidentifier() or _is_used(code, name, end, statement):
         return []  # the loop uses the sum or list elsewhere, which would read its values
     value = f"{code.text(read[1])}{'.detach()' if framework == 'torch' else ''}"
     edits = patch_statement(code, statement, code.replace(read[0], value))
@@ -194,11 +195,13 @@ def _keep_on_device(
     return [*edits, Edit.after_loop(end, f"{name} = {reading}")] if reading else []
 
 
-def _uses(code: ScriptCode, name: str, loop: ast.stmt, statement: ast.stmt) -> list[ast.AST]:
-    """Return the uses of a name or attribute in a loop, except those of `statement`."""
+def _is_used(code: ScriptCode, name: str, loop: ast.stmt, statement: ast.stmt) -> bool:
+    """Whether a loop, or a function that it calls, uses a name or attribute outside of `statement`."""
     nodes = (node for node in ast.walk(loop) if isinstance(node, ast.Name | ast.Attribute))
     named = (node for node in nodes if code.text(node) == name)
-    return [node for node in named if code.statement_of(node) is not statement]
+    root = name.partition(".")[0]
+    is_free = any(root in free_names(function) for function in called_functions(code, names_in(loop)))
+    return is_free or any(code.statement_of(node) is not statement for node in named)
 
 
 def _loop_that_fills(code: ScriptCode, loop: ast.stmt, name: str) -> ast.stmt | None:
