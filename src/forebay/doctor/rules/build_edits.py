@@ -41,6 +41,8 @@ def build_once(code: ScriptCode, number: int) -> list[Edit]:
     parameters = {node.arg for node in ast.walk(statement.value) if isinstance(node, ast.arg)}  # not names of the loop
     if (names_in(statement.value) - parameters) & (stored_names(loops[-1]) | names_changed_in_place(loops[-1])):
         return []
+    if last_name(statement.value) in ("iter", "enumerate", "zip"):
+        return []  # an iterator has only one pass
     if statement not in loops[0].body or _is_used_above(loops[-1], statement):
         return []  # some steps use an earlier value of the name
     return [Edit.before(loops[-1], code.text(statement)), Edit.remove(code, statement)]

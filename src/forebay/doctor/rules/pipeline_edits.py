@@ -21,6 +21,8 @@ __all__ = ["batch_before_map", "feed_of_files", "feed_of_rows", "feed_of_slices"
 
 # Functions of TensorFlow that give the same numbers for whole batches as for single rows.
 _ELEMENTWISE = frozenset({"cast", "divide", "multiply", "subtract", "add", "truediv", "one_hot", "to_float", "abs"})
+# Stages of a pipeline of `.npz` files that a feed of files replaces.
+_FILE_STAGES = frozenset({"prefetch", "shuffle", "batch", "unbatch", "map", "take", "from_tensor_slices", "list_files"})
 # Stages of a pipeline that a feed of arrays replaces.
 _PLAIN_STAGES = frozenset({"prefetch", "cache", "shuffle", "batch", "from_tensor_slices"})
 
@@ -37,6 +39,8 @@ def feed_of_slices(code: ScriptCode, number: int, framework: str) -> list[Edit]:
         return []
     if "from_tensor_slices" not in stages or "batch" not in stages or not stages["batch"].args:
         return []
+    if _follows(stages, "shuffle", "batch"):
+        return []  # the pipeline shuffles whole batches
     arrays = stages["from_tensor_slices"].args[:1]
     if not all(map(is_array_text, arrays)) or not names_in(*arrays) <= numpy_names(code):
         return []
@@ -63,6 +67,8 @@ def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: b
     if statement is None or batches is None or {*stages} - known or not {"batch", "from_generator"} <= {*stages}:
         return []
     make, rows = stages["from_generator"].args[:1], stages["batch"].args[:1]
+    if _follows(stages, "batch", "take") or stages["batch"].keywords or _has_arguments(stages["from_generator"]):
+        return []
     if not make or not rows or not isinstance(make[0], ast.Name | ast.Lambda | ast.Attribute):
         return []
     name, outer, size = code.new_name("feed"), outer_loop(code, statement), code.text(rows[0])
@@ -86,6 +92,8 @@ def feed_of_files(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     stages = _stages(code, batches[0]) if batches else {}
     if not isinstance(statement, ast.For) or batches is None or not {"map", "unbatch", "batch"} <= {*stages}:
         return []
+    if {*stages} - _FILE_STAGES or _follows(stages, "batch", "take") or stages["batch"].keywords:
+        return []  # the feed would lose a stage or an argument
     members, files = (
         _loaded_members(code, stages["map"]),
         [call for call in code.calls("glob") if ".npz" in code.text(call)],
@@ -153,6 +161,17 @@ def _stages(code: ScriptCode, node: ast.expr) -> dict[str, ast.Call]:
         stages[node.func.attr] = node
         node = node.func.value
     return stages
+
+
+def _follows(stages: dict[str, ast.Call], name: str, earlier: str) -> bool:
+    """Whether a pipeline has both stages, and the first one follows the other."""
+    names = [*stages]  # the last stage first
+    return {name, earlier} <= stages.keys() and names.index(name) < names.index(earlier)
+
+
+def _has_arguments(call: ast.Call) -> bool:
+    """Whether `from_generator` passes arguments to its generator."""
+    return len(call.args) > 3 or any(keyword.arg == "args" for keyword in call.keywords)
 
 
 def prefetch_dataset(code: ScriptCode, number: int) -> list[Edit]:
