@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 from tests.doctor.rules.edited_code import code_after
 
+from forebay.doctor.rules import placement_edits
 from forebay.doctor.rules.batch_edits import feed_of_loop
 from forebay.doctor.rules.build_edits import pass_arrays, pass_constants
 from forebay.doctor.rules.compile_edits import compile_function
@@ -222,3 +223,13 @@ def test_a_fit_without_data_of_its_statement_gets_no_feed(source):
 def test_an_argument_of_a_loader_is_not_passed_twice():
     assert code_after("DataLoader(rows, 8, True)", 1, change_loader, num_workers="4")
     assert code_after("DataLoader(rows, 8, True, None, None, 2)", 1, change_loader, num_workers="4") == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "update"),
+    [("torch.zeros(3, requires_grad=True)", "pass"), ("nn.Parameter(rows)", "pass"), ("load()", "table[0] += 1")],
+)
+def test_a_tensor_that_steps_change_moves_in_each_step(value, update):
+    source = "def update():\n    {1}\ntable = {0}\nfor i in range(9):\n    train(table.to(gpu))\n    update()\n"
+    assert code_after(source.format("load()", "pass"), 5, placement_edits._move_before_loop)
+    assert code_after(source.format(value, update), 5, placement_edits._move_before_loop) == ""

@@ -4,7 +4,8 @@ import ast
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.loop_code import is_invariant
-from forebay.doctor.analyse.script_code import ScriptCode, last_name, own_nodes
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes
+from forebay.doctor.rules.called_code import changed_by_functions
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.input_edits import patch_statement
@@ -84,11 +85,20 @@ def _move_before_loop(code: ScriptCode, number: int) -> list[Edit]:
         if isinstance(node, ast.Call) and is_move and is_invariant(node, loops[-1]):
             data = node.func.value if last_name(node) != "device_put" and isinstance(node.func, ast.Attribute) else None
             data = data or (node.args[0] if node.args else None)
-            if isinstance(data, ast.Name):
+            if isinstance(data, ast.Name) and not _may_change(code, data.id, loops[-1]):
                 name = data.id if _is_only_moved(code, data, node) else code.new_name(f"{data.id}_on_device")
                 move = Edit.before(loops[-1], f"{name} = {code.text(node)}")
                 return [move, *patch_statement(code, statement, code.replace(node, name))]
     return []
+
+
+def _may_change(code: ScriptCode, name: str, loop: ast.stmt) -> bool:
+    """Whether a function of the script changes a tensor in a loop, or an optimizer may train it."""
+    value = code.value_of(name)
+    parts = [*ast.walk(value)] if value is not None else []
+    is_trained = any(isinstance(part, ast.keyword) and part.arg == "requires_grad" for part in parts)
+    is_trained = is_trained or any(last_name(part) in ("Parameter", "requires_grad_") for part in parts)
+    return is_trained or name in changed_by_functions(code, names_in(loop))
 
 
 def _is_only_moved(code: ScriptCode, data: ast.Name, move: ast.Call) -> bool:
