@@ -27,6 +27,8 @@ WITHOUT_FAULT = {("keras", "fit_arrays"), ("keras", "fit_tf_data")}  # scripts w
 # Script -> other rules that may report its fault. The costs decide which finding comes first.
 OTHER_RULES = {
     ("torch", "input_bound"): {"loader"},
+    # On a busy machine, the cure of the conversion may save nothing. The batches are made on the same line.
+    ("tensorflow", "conversion_in_loop"): {"made_in_loop"},
     ("cupy", "many_small_copies"): {"conversion_in_loop"},
     ("jax", "many_small_copies"): {"conversion_in_loop"},
 }
