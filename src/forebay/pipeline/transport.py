@@ -32,8 +32,8 @@ MAX_GROUP_BATCHES = 320  # the same limit as on the host, because the feed hands
 
 PULL_GROUP_NBYTES = 128 << 20  # bytes of a group, whose rows a kernel sorts by address; larger groups are hardly faster
 PULL_SLOTS = 6  # slots being filled or ready; if the host pauses, the consumer can use all of them before it waits
-# Slots of one batch that must fit in device memory beside those of the consumer. Otherwise `choose_transport` raises
-# BudgetError.
+# Slots of one batch that must fit in device memory in addition to those of the consumer. Otherwise `choose_transport`
+# raises BudgetError.
 MIN_SLOTS = 3
 # A pass with enough batches has at least this many groups. With fewer, transfers do not overlap with the work of the
 # consumer.

@@ -75,8 +75,8 @@ class SharedPrefetch:
     def _rows_of(self, part: int) -> Iterator[Rows]:
         """Yield the rows of one part, group by group.
 
-        A prefetcher that needs no more rows drops this generator. Then drop the queue too: a queue that nobody reads
-        would become full, and the other prefetchers would wait for it.
+        A prefetcher that needs no more rows drops this generator. The generator then drops the queue of its part.
+        Otherwise the queue would become full, and the other prefetchers would wait.
         """
         try:
             while (rows := self._next_rows(part)) is not None:

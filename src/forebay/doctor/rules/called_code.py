@@ -1,4 +1,4 @@
-"""What the functions do that statements of the script call."""
+"""The functions that statements of a script call, and the names that these functions change."""
 
 import ast
 from collections.abc import Collection, Sequence
@@ -79,9 +79,9 @@ def free_names(function: Function) -> set[str]:
 
 
 def keeps_old_values(code: ScriptCode, function: Function) -> bool:
-    """Whether a compiled function would compute with values of its first call that later calls need anew.
+    """Whether a compiled function would reuse values of its first call that must differ in later calls.
 
-    These are random numbers of NumPy and Python, and names of other scopes that a loop around its calls assigns.
+    These values are random numbers of NumPy and Python, and names of other scopes that a loop around its calls assigns.
     """
     functions = [function, *called_functions(code, [function.name])]
     used = set[str]().union(*map(free_names, functions))

@@ -123,7 +123,7 @@ class _Download:
     def _download(self) -> None:
         """Download the object and publish its copy.
 
-        If the budget has no room for the new copy beside the old one, delete the old copy first, unless it is equal.
+        If the budget has no room for both copies, delete the old copy first, unless the object still equals it.
         """
         if self.cache.problem:
             raise StoreError(
