@@ -1,5 +1,7 @@
 """The GPU cases of `forebay bench` with image files and windows."""
 
+from dataclasses import replace
+
 from forebay.measure.bench.cases.gpu_options import CORES, RESIDENT, SPEED, STREAMED, TIMEOUT_SECONDS
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
@@ -21,6 +23,13 @@ _ON_HOST = {"source": "image_folder", "decoder": "simplejpeg"}
 DECODED_ON_GPU = tuple(
     Entry(f"forebay to {name}", f"gpu_images_forebay_{framework}", {"to": framework, **_ON_GPU})
     for framework, name in (("torch", "torch"), ("jax", "JAX"), ("tensorflow", "TensorFlow"))
+)
+STRETCHED = Entry("forebay to torch, full images", "gpu_images_forebay_torch", {"to": "torch", **_ON_GPU})
+BOXES_ON_GPU = tuple(replace(entry, options={**entry.options, "boxes": "decode"}) for entry in DECODED_ON_GPU)
+DALI_BOXES = tuple(
+    Entry(f"DALI, {name}, {load}", "gpu_images_dali", {"to": "torch", "hardware_load": load, "boxes": boxes})
+    for boxes, name in (("decode", "decodes boxes"), ("resize", "crops decoded images"))
+    for load in (0.65, 0.95, 1.0)
 )
 _DECODED = {"to": "torch", "source": "decoded_images", "consumer": "torch_bytes"}
 _CACHED = {**_DECODED, "source": "cached_images", "cache": "ram"}
@@ -53,6 +62,23 @@ IMAGE_CASES: tuple[Case, ...] = (
                 for dali in DALI
             ),
             PerformanceTarget(ON_HOST, "rows", at_least=0.9, over=DECODER_THREADS.label),
+        ),
+        timeout_seconds=TIMEOUT_SECONDS,
+    ),
+    Case(
+        name="gpu-random-boxes",
+        title="random boxes of 8k JPEG files of 500x375 to 224x224, batch 256, shuffled, decoded on the GPU",
+        meaning="The image files are in the page cache. Each loader draws a new box of each image in each epoch.",
+        work=Workload(8192, IMAGE_SHAPE, 256, dtype="uint8", options=FILES),
+        meter="device_throughput",
+        columns=(IMAGES_PER_SECOND, CORES),
+        entries=(STRETCHED, *BOXES_ON_GPU, *DALI_BOXES),
+        baseline=STRETCHED.label,
+        files=("jpegs",),
+        targets=tuple(
+            PerformanceTarget(entry.label, "rows", at_least=1, over=dali.label)
+            for entry in BOXES_ON_GPU
+            for dali in DALI_BOXES
         ),
         timeout_seconds=TIMEOUT_SECONDS,
     ),

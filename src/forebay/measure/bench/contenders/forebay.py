@@ -148,7 +148,11 @@ def _decoded_images(work: Workload) -> fb.Pipeline:
 
 def _images(work: Workload) -> fb.Pipeline:
     (height, width, _), decoder = work.shape, work.options.get("decoder", "auto")
-    return fb.from_images(f"{work.path}/*/*.jpg", size=(height, width), label="folder", decoder=decoder)
+    files = f"{work.path}/*/*.jpg"
+    if work.options.get("boxes"):
+        boxes = fb.random_resized_crop((height, width))
+        return fb.from_images(files, resize=boxes, seed=0, label="folder", decoder=decoder)
+    return fb.from_images(files, size=(height, width), label="folder", decoder=decoder)
 
 
 def _packed_texts(work: Workload) -> fb.Pipeline:

@@ -19,6 +19,7 @@ from forebay.measure.bench.model import StartEpoch, Workload
 __all__ = ["external_source", "image_folder"]
 
 THREADS = 4  # threads of the pipeline in `external_source`, which do not gather rows
+BOX_AREA, BOX_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # the limits of `fb.random_resized_crop`
 DTYPES = {"uint8": types.UINT8, "float32": types.FLOAT}
 
 
@@ -40,7 +41,8 @@ def external_source(work: Workload) -> StartEpoch:
 def image_folder(work: Workload) -> StartEpoch:
     """Read image files, and decode and resize them on the GPU where DALI supports it.
 
-    The option "hardware_load" is the share of images for the hardware decoders, from 0 to 1.
+    The option "hardware_load" is the share of images for the hardware decoders, from 0 to 1. With the option "boxes",
+    DALI crops a random box of each image: "decode" passes the box to the decoder, "resize" crops the decoded image.
     """
     make_pipeline = pipeline_def(_define_image_graph)
     threads = len(os.sched_getaffinity(0))
@@ -79,10 +81,15 @@ def _define_graph(work: Workload, workers: int) -> Any:
 
 def _define_image_graph(work: Workload) -> Any:
     files, labels = fn.readers.file(file_root=work.path, random_shuffle=True, name="files")
-    load = work.options["hardware_load"]
-    images = fn.decoders.image(files, device="mixed", output_type=types.RGB, hw_decoder_load=load)
-    resized = fn.resize(images, size=work.shape[:2], interp_type=types.INTERP_TRIANGULAR)
-    return resized, labels.gpu()
+    decoding = {"device": "mixed", "output_type": types.RGB, "hw_decoder_load": work.options["hardware_load"]}
+    resizing = {"size": work.shape[:2], "interp_type": types.INTERP_TRIANGULAR}
+    box = {"random_area": BOX_AREA, "random_aspect_ratio": BOX_RATIO}
+    crop = work.options.get("boxes")
+    decode = fn.decoders.image_random_crop if crop == "decode" else fn.decoders.image
+    images = decode(files, **decoding, **(box if crop == "decode" else {}))
+    if crop == "resize":
+        return fn.random_resized_crop(images, **resizing, **box), labels.gpu()
+    return fn.resize(images, **resizing), labels.gpu()
 
 
 def _image_batches(iterator: Any) -> Iterator[Any]:
