@@ -10,6 +10,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.gpu_gauges import gauge_remarks, leaves_gpu_unused, read_gauges
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Window
+from forebay.doctor.predict.machines import machine_speeds
 from forebay.doctor.report import sentences, side_notes
 
 GPU = {
@@ -141,3 +142,26 @@ def test_scripts_without_a_gpu_with_device_work_or_of_other_frameworks_leave_no_
 
 def test_a_device_that_was_not_recorded_may_be_in_use():
     assert not leaves_gpu_unused(CaptureView(loop(frameworks=TORCH_GPU)))
+
+
+@pytest.mark.parametrize(
+    ("sample", "gpu", "pinned", "pageable"),
+    [
+        pytest.param({}, {}, 54.8e9, 8e9, id="PCIe 5, 16 lanes"),
+        pytest.param({"link_generation": 4, "link_width": 8}, {}, 12.45e9, 6.2e9, id="laptop"),
+        pytest.param(
+            {"busy": 0.0, "link_generation": 1},
+            {"most_link_generation": 4, "most_link_width": 8},
+            12.45e9,
+            6.2e9,
+            id="idle",
+        ),
+        pytest.param({}, {"name": "NVIDIA GH200 480GB"}, 350e9, 30e9, id="C2C"),
+        pytest.param({"link_width": None}, {"name": "NVIDIA L4"}, 25e9, 8e9, id="unknown width"),
+    ],
+)
+def test_predictions_use_the_reported_link_of_a_machine_without_a_probe(sample, gpu, pinned, pageable, monkeypatch):
+    monkeypatch.setattr("forebay.core.ceilings.Probe.cached", lambda: None)
+    speeds = machine_speeds(view_of(sample, **gpu))
+    assert speeds.pinned == pytest.approx(pinned, rel=0.01)
+    assert speeds.pageable == pytest.approx(pageable, rel=0.01)

@@ -9,7 +9,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.memory import memory_usage
 from forebay.doctor.model.formatting import format_percent
 
-__all__ = ["Gauges", "gauge_remarks", "leaves_gpu_unused", "read_gauges"]
+__all__ = ["Gauges", "gauge_remarks", "is_idle", "leaves_gpu_unused", "link_bandwidth", "read_gauges"]
 
 MIN_SHARE = 0.2  # share of the readings; a clock that was limited in fewer readings gets no remark
 LOW_CLOCK_SHARE = 0.95  # of `Gauges.most_clock_mhz`; a lower mean is a low clock
@@ -79,9 +79,19 @@ def leaves_gpu_unused(view: CaptureView) -> bool:
     return not any(level.framework is not None and level.peak_nbytes for level in memory_usage(view).levels)
 
 
+def link_bandwidth(generation: int | None, width: int | None) -> float:
+    """Return the nominal bytes per second of a PCIe link in one direction; 0 if unknown."""
+    return _LANE_BYTES_PER_SECOND.get(generation or 0, 0.0) * (width or 0)
+
+
+def is_idle(gauges: Gauges) -> bool:
+    """Whether the GPU was idle in almost all of the time; False if unknown."""
+    return gauges.busy is not None and gauges.busy <= IDLE_SHARE
+
+
 def gauge_remarks(gauges: Gauges) -> Iterator[str]:
     """Yield remarks about a busy GPU's limited clock, slow link or full link."""
-    if gauges.busy is not None and gauges.busy <= IDLE_SHARE:
+    if is_idle(gauges):
         return
     for reason, share in gauges.held_back[:1]:
         if share >= MIN_SHARE and _is_clock_low(gauges):
@@ -105,7 +115,7 @@ def _is_clock_low(gauges: Gauges) -> bool:
 
 def _link_load(gauges: Gauges) -> float:
     """Return the share of the link bandwidth that the busier direction uses; 0 if unknown."""
-    bandwidth = _LANE_BYTES_PER_SECOND.get(gauges.link_generation or 0, 0.0) * (gauges.link_width or 0)
+    bandwidth = link_bandwidth(gauges.link_generation, gauges.link_width)
     bytes_per_second = max(gauges.received_bytes_per_second or 0.0, gauges.sent_bytes_per_second or 0.0)
     return bytes_per_second / bandwidth if bandwidth else 0.0
 

@@ -3,7 +3,8 @@
 `DEVICES` has peak rates from NVIDIA's data sheets, without sparsity. Predictions use only the ratio of the rates of two
 GPUs; the rule `memory_bound` compares measured rates with the peak rates. `LINKS` has the speeds of PCIe with 16 lanes,
 and of NVLink-C2C. Only PCIe 5 was measured (on an H200). For PCIe 3 and 4, uploads from page-locked memory are assumed
-to reach 79 % of the nominal rate. For uploads from pageable memory, a copy by the CPU is the limit.
+to reach 79 % of the nominal rate. For uploads from pageable memory, a copy by the CPU is the limit. If NVML reports
+the PCIe link of a machine without a probe, the predictions use this link instead of the usual link of the GPU.
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 from forebay.core.ceilings import Probe
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.gpu_gauges import is_idle, link_bandwidth, read_gauges
 from forebay.doctor.predict.timeline import DeviceOperation, Timeline
 from forebay.errors import CaptureError
 
@@ -32,6 +34,8 @@ MEASURED_ON = "NVIDIA H200"
 GATHER_BYTES_PER_SECOND = 1.3e12  # of a kernel that selects rows of 400 bytes in the memory of an H200
 HOST_COPY_BYTES_PER_SECOND = 8.8e9  # of one thread that copies between host arrays
 LAUNCH_SECONDS = 2.5e-6  # host time per kernel launch
+PINNED_SHARE = 0.87  # of the nominal rate of PCIe 5; uploads from page-locked memory reached it on an H200
+ASSUMED_PINNED_SHARE = 0.79  # the same for PCIe 1 to 4, which were not measured
 MIN_SCALED_SECONDS = 5e-6  # neither arithmetic nor memory limits a shorter kernel
 
 
@@ -94,16 +98,16 @@ class MachineSpeeds:
     origin: str  # how the speeds were determined, such as "measured on an NVIDIA H200"
 
 
-def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
+def speeds_of_gpu(gpu: str, probe: Probe | None = None, *, recorded_link: LinkSpeeds | None = None) -> MachineSpeeds:
     """Return the speeds of a GPU, from its probe or else by its name.
 
     `gpu` is the driver's name for the GPU. If it is empty, use the probe of any GPU. Without a matching probe, an
-    unknown GPU gets the speeds of an H200.
+    unknown GPU gets the speeds of an H200, except for `recorded_link` if the capture has the link.
     """
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
         return _probed_speeds(probe)
     name = find_gpu(gpu) or "h200"
-    link = LINKS[DEVICES[name].link]
+    link = recorded_link or LINKS[DEVICES[name].link]
     origin = (
         f"measured on an {MEASURED_ON}"
         if name == "h200"
@@ -130,7 +134,24 @@ def gpu_name(view: CaptureView) -> str:
 
 def machine_speeds(view: CaptureView) -> MachineSpeeds:
     """Return the speeds of a capture's machine, from the saved probe if it matches."""
-    return speeds_of_gpu(gpu_name(view), Probe.cached())
+    return speeds_of_gpu(gpu_name(view), Probe.cached(), recorded_link=_recorded_link(view))
+
+
+def _recorded_link(view: CaptureView) -> LinkSpeeds | None:
+    """Return the speeds of the PCIe link that NVML reported for the first GPU, or None.
+
+    NVML also reports a PCIe link for a GPU with NVLink-C2C, which is faster. An idle GPU slows its link down, so its
+    link is the fastest one that the machine permits.
+    """
+    for gpu in read_gauges(view)[:1]:
+        known = find_gpu(gpu.name)
+        is_most = is_idle(gpu)
+        generation = gpu.most_link_generation if is_most else gpu.link_generation
+        nominal = link_bandwidth(generation, gpu.most_link_width if is_most else gpu.link_width)
+        if nominal and not (known and DEVICES[known].link == "c2c"):
+            pinned = nominal * (PINNED_SHARE if generation and generation >= 5 else ASSUMED_PINNED_SHARE)
+            return LinkSpeeds(pinned, min(LINKS["pcie5"].pageable, pinned / 2))
+    return None
 
 
 def find_gpu(gpu: str) -> str | None:
