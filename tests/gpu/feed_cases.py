@@ -297,13 +297,19 @@ def photos(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("resize", ["stretch", "crop"])
-def test_images_that_the_device_decodes_equal_those_of_pillow(framework, photos, resize):
+RESIZES = {
+    "stretch": {"size": (112, 128), "resize": "stretch"},
+    "crop": {"size": (112, 128), "resize": "crop"},
+    "random boxes": {"resize": fb.random_resized_crop((112, 128)), "seed": 3},
+}
+
+
+@pytest.mark.parametrize("options", RESIZES.values(), ids=RESIZES)
+def test_images_that_the_device_decodes_equal_those_of_pillow(framework, photos, options):
     try:
         load_nvjpeg()
     except FrameworkError as error:
         pytest.skip(str(error))
-    options = {"size": (112, 128), "resize": resize}
     pipeline = fb.from_images(photos / "*.jpg", **options).shuffle(seed=1).batch(32)
     expected = fb.from_images(photos / "*.jpg", **options, decoder="pillow").shuffle(seed=1).batch(32)
     with pipeline.feed(FRAMEWORK, device="cuda") as feed, expected.feed("numpy") as host:
