@@ -5,6 +5,7 @@ The number of the row selects the box. In each epoch, a row has another number (
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from forebay.core.encoded_images import limit_aspect_ratio
 
@@ -25,26 +26,29 @@ class RandomBoxes:
 
     def draw(self, row: int, height: int, width: int) -> tuple[int, int, int, int]:
         """Return top, left, height and width of the box of a row, whose image has this height and width."""
+        key = _mix_bits(row * _GOLDEN_GAMMA)
+        area, (smallest, largest) = height * width, self.scale
+        low, high = _logarithms(self.ratio)
         for attempt in range(_ATTEMPTS):
-            box_height, box_width = self._box_size(row, attempt, height * width)
+            box_area = area * (smallest + _uniform(key, attempt) * (largest - smallest))
+            ratio = math.exp(low + _uniform(key, _ATTEMPTS + attempt) * (high - low))
+            box_height, box_width = round(math.sqrt(box_area / ratio)), round(math.sqrt(box_area * ratio))
             if 0 < box_height <= height and 0 < box_width <= width:
-                top = math.floor(_uniform(row, 2 * _ATTEMPTS) * (height - box_height + 1))
-                left = math.floor(_uniform(row, 2 * _ATTEMPTS + 1) * (width - box_width + 1))
+                top = math.floor(_uniform(key, 2 * _ATTEMPTS) * (height - box_height + 1))
+                left = math.floor(_uniform(key, 2 * _ATTEMPTS + 1) * (width - box_width + 1))
                 return top, left, box_height, box_width
         box_height, box_width = limit_aspect_ratio(height, width, self.ratio)
         return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
 
-    def _box_size(self, row: int, attempt: int, area: int) -> tuple[int, int]:
-        """Return the height and width of one attempt, which may exceed the image."""
-        low, high = map(math.log, self.ratio)
-        box_area = area * (self.scale[0] + _uniform(row, attempt) * (self.scale[1] - self.scale[0]))
-        ratio = math.exp(low + _uniform(row, _ATTEMPTS + attempt) * (high - low))
-        return round(math.sqrt(box_area / ratio)), round(math.sqrt(box_area * ratio))
+
+@lru_cache
+def _logarithms(ratio: tuple[float, float]) -> tuple[float, float]:
+    return math.log(ratio[0]), math.log(ratio[1])
 
 
-def _uniform(row: int, index: int) -> float:
-    """Return random number `index` of a row, in [0, 1)."""
-    return (_mix_bits(_mix_bits(row * _GOLDEN_GAMMA) + (index + 1) * _GOLDEN_GAMMA) >> 11) * 2.0**-53
+def _uniform(key: int, index: int) -> float:
+    """Return random number `index` of a row, in [0, 1). `key` contains the mixed bits of the row."""
+    return (_mix_bits(key + (index + 1) * _GOLDEN_GAMMA) >> 11) * 2.0**-53
 
 
 def _mix_bits(word: int) -> int:
