@@ -12,7 +12,7 @@ from forebay.errors import PipelineError, SpecError, StateError
 from forebay.order.combined import Concatenated, OrderPart
 from forebay.order.epoch_views import EpochViews, find_source_row
 from forebay.order.orders import Sequential, Take
-from forebay.sources.formats.random_boxes import RandomBoxes, _uniform
+from forebay.sources.formats.random_boxes import _GOLDEN_GAMMA, RandomBoxes, _mix_bits, _uniform
 from forebay.testing import SimulatedEngine
 
 ROWS, SIZE = 11, (36, 48)
@@ -63,7 +63,7 @@ def join_batches(batches):
 )
 def test_boxes_are_those_of_the_transform_for_the_same_random_numbers(row, height, width, scale, ratio):
     crop = fb.random_resized_crop(8, scale=tuple(scale), ratio=tuple(ratio))
-    uniform = np.array([[_uniform(row, index) for index in range(crop.uniform_count)]])
+    uniform = random_numbers(row, crop.uniform_count)[None]
     box = RandomBoxes(crop.scale, crop.ratio).draw(row, height, width)
     assert box == tuple(crop.parameters(uniform, (height, width, 3))[0].tolist())
     top, left, box_height, box_width = box
@@ -72,11 +72,30 @@ def test_boxes_are_those_of_the_transform_for_the_same_random_numbers(row, heigh
 
 
 def test_random_numbers_of_rows_are_uniform_and_independent():
-    numbers = np.array([[_uniform(row, index) for index in range(22)] for row in range(2000)])
+    numbers = np.array([random_numbers(row, 22) for row in range(2000)])
     assert np.abs(numbers.mean(axis=0) - 0.5).max() < 0.04
     correlations = np.corrcoef(numbers.T) - np.eye(22)
     assert np.abs(correlations).max() < 0.12
     assert abs(np.corrcoef(numbers[:-1, 0], numbers[1:, 0])[0, 1]) < 0.08
+
+
+def random_numbers(row, count):
+    key = _mix_bits(row * _GOLDEN_GAMMA)
+    return np.array([_uniform(key, index) for index in range(count)])
+
+
+SIDES = st.integers(1, 3000)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**62), SIDES, SIDES), min_size=1, max_size=20),
+    st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)).map(sorted),
+    st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)).map(sorted),
+)
+def test_many_boxes_are_those_of_single_rows(images, scale, ratio):
+    boxes = RandomBoxes(tuple(scale), tuple(ratio))
+    drawn = np.stack(boxes.draw_many(*np.array(images).T), axis=1)
+    assert drawn.tolist() == [[*boxes.draw(*image)] for image in images]
 
 
 @pytest.mark.parametrize("decoder", DECODERS)

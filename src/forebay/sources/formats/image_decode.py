@@ -192,8 +192,7 @@ class ImageDecoder:
         boxes = self._options.boxes
         if boxes is None:
             return find_source_box((heights, widths), self._shape[:2], self._options.short_side)
-        drawn = map(boxes.draw, rows.tolist(), heights.tolist(), widths.tolist())
-        return np.array(list(drawn), np.float32).reshape(-1, 4).T
+        return boxes.draw_many(rows, heights, widths)
 
     def _explain_resize(self, method: str) -> str:
         if self._options.size is None:
