@@ -59,7 +59,7 @@ class RandomBoxes:
             box_heights = np.rint(np.sqrt(box_areas / ratios)).astype(np.int64)
             box_widths = np.rint(np.sqrt(box_areas * ratios)).astype(np.int64)
             fits = (
-                (0 < box_heights) & (box_heights <= heights[places]) & (0 < box_widths) & (box_widths <= widths[places])
+                (box_heights > 0) & (box_heights <= heights[places]) & (box_widths > 0) & (box_widths <= widths[places])
             )
             boxes[2, places[fits]], boxes[3, places[fits]] = box_heights[fits], box_widths[fits]
             places = places[~fits]
