@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.support.restored_interpreter import restored_interpreter  # noqa: F401 (an autouse fixture)
 
 from forebay.doctor.capture.profiled_run import RunRequest, run_profiled
 from forebay.doctor.capture.session import Session

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.gpu.fault_expectations import expect_fault, expect_healthy, format_findings
 from tests.gpu.fault_lines import LINES
+from tests.support.restored_interpreter import restored_interpreter  # noqa: F401 (an autouse fixture)
 
 from forebay.doctor.capture.profiled_run import RunRequest, run_profiled
 from forebay.doctor.capture.session import Session

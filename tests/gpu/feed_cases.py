@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 from tests.gpu.frameworks import ALL, stamp_rows
+from tests.gpu.photos import write_photos
 
 import forebay as fb
 from forebay.engines.cuda.nvjpeg import load_nvjpeg
@@ -282,37 +283,21 @@ def test_augmented_images_equal_those_of_the_host(framework, resident):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Return a folder of smooth images: several sizes, gray, rotated and progressive images, and one PNG file."""
-    image = pytest.importorskip("PIL.Image")
-    folder = tmp_path_factory.mktemp("photos")
-    for number in range(120):
-        height, width = (375, 500) if number % 3 else (200 + number, 640)
-        y, x = np.mgrid[:height, :width]
-        waves = np.stack([np.sin(x / 17 + number), np.cos(y / 15), np.sin((x + y) / 19)], axis=-1)
-        photo = image.fromarray((waves * 100 + 128).astype(np.uint8)).convert("L" if number % 10 == 7 else "RGB")
-        exif = image.Exif()
-        exif[0x0112] = number % 8 + 1
-        photo.save(folder / f"{number:03}.jpg", quality=92, exif=exif, progressive=number % 20 == 11)
-    photo.save(folder / "120.jpg", "PNG")
-    return folder
+    return write_photos(tmp_path_factory.mktemp("photos"))
 
 
-RESIZES = {
-    "stretch": {"size": (112, 128), "resize": "stretch"},
-    "crop": {"size": (112, 128), "resize": "crop"},
-    "random boxes": {"resize": fb.random_resized_crop((112, 128)), "seed": 3},
-}
+STRETCH, BOXES = {"size": (112, 128)}, {"resize": fb.random_resized_crop((112, 128)), "seed": 3}
 
 
-@pytest.mark.parametrize("options", RESIZES.values(), ids=RESIZES)
+@pytest.mark.parametrize("options", [STRETCH, STRETCH | {"resize": "crop"}, BOXES], ids=["stretch", "crop", "boxes"])
 def test_images_that_the_device_decodes_equal_those_of_pillow(framework, photos, options):
     try:
         load_nvjpeg()
     except FrameworkError as error:
         pytest.skip(str(error))
-    pipeline = fb.from_images(photos / "*.jpg", **options).shuffle(seed=1).batch(32)
-    expected = fb.from_images(photos / "*.jpg", **options, decoder="pillow").shuffle(seed=1).batch(32)
-    with pipeline.feed(FRAMEWORK, device="cuda") as feed, expected.feed("numpy") as host:
+    images, expected = (fb.from_images(photos / "*.jpg", **options, decoder=each) for each in ("auto", "pillow"))
+    images, expected = (each.shuffle(seed=1).batch(32) for each in (images, expected))
+    with images.feed(FRAMEWORK, device="cuda") as feed, expected.feed("numpy") as host:
         for _ in range(3):
             for batch, expected_batch in zip(feed, host, strict=True):
                 differences = np.abs(framework.read(batch["image"]).astype(np.int16) - expected_batch["image"])
