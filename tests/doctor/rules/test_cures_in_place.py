@@ -149,6 +149,16 @@ def test_workers_are_offered_if_receiving_a_batch_costs_less_than_the_wait(nbyte
     assert finding.title.startswith("DataLoader has no workers" if pays else "DataLoader makes small batches")
 
 
+@pytest.mark.parametrize(("milliseconds", "pays"), [(6, False), (12, True)])
+def test_many_workers_are_offered_for_longer_waits(milliseconds, pays):
+    waiting = batch(ms=milliseconds, line=9, workers=0, nbytes=300_000, batch_rows=100)
+    capture = loop(
+        waiting.containing(prepare("row", milliseconds * 0.9)), frameworks=TORCH, machine={"cores": 16}, ms=24
+    )
+    (finding,) = loader.examine(view_for_rules(capture))
+    assert any("worker" in cure.title for cure in finding.cures) == pays
+
+
 def test_a_slow_loader_of_small_batches_gets_no_more_workers():
     offered = [batch(ms=1.5, line=9, workers=2, nbytes=nbytes) for nbytes in (1 << 20, 256)]
     found = [titles(input_bound, loop(waiting, frameworks=TORCH)) for waiting in offered]

@@ -22,6 +22,7 @@ from forebay.doctor.rules import (
     pipeline_edits,
     read_edits,
     step_edits,
+    xla_edits,
 )
 from forebay.doctor.rules.edits import format_edits
 
@@ -40,7 +41,7 @@ MAKERS = {
     "pass_constants": partial(build_edits.pass_constants, framework="jax"),
     "compile_function": partial(compile_edits.compile_function, framework="tensorflow"),
     "compile_torch_model": compile_edits.compile_torch_model,
-    "compile_with_xla": compile_edits.compile_with_xla,
+    "compile_with_xla": xla_edits.compile_with_xla,
     "jit_statements": lambda code, number: jit_loop(code, number),
     "cache_modules": nnx_modules.cache_modules,
     "change_loader": partial(input_edits.change_loader, num_workers="2"),

@@ -11,7 +11,6 @@ from forebay.doctor.rules.compile_edits import (
     compile_function,
     compile_keras,
     compile_torch_model,
-    compile_with_xla,
     retrace_less,
 )
 from forebay.doctor.rules.edits import format_edits
@@ -23,6 +22,7 @@ from forebay.doctor.rules.loop_edits import (
     remove_call,
 )
 from forebay.doctor.rules.step_edits import every_nth_step
+from forebay.doctor.rules.xla_edits import compile_with_xla
 
 PERMUTED = """import numpy as np
 x = np.arange(40.0).reshape(20, 2)
@@ -210,6 +210,25 @@ def test_a_compiled_function_is_not_compiled_again():
     plain = source.replace("@jax.jit", "@tf.function")
     assert "@tf.function(jit_compile=True)" in code_after(plain, 5, compile_with_xla)
     assert "@tf.function(reduce_retracing=True)" in code_after(plain, 5, retrace_less, "step", reduce_retracing="True")
+
+
+def test_xla_compiles_the_function_that_a_training_loop_calls_and_not_the_training():
+    step = "@tf.function\ndef step(x):\n    return x\n"
+    source = f"{step}def train(data):\n    for x in data:\n        step(x)\n    draw()\ntrain(d)\n"
+    for line in (5, 6):
+        assert code_after(source, line, compile_with_xla) == "# instead of line 1:\n@tf.function(jit_compile=True)"
+
+
+def test_xla_compiles_the_function_around_a_compiled_part_of_the_step():
+    part = "@tf.function\ndef gradients(x):\n    return x\n"
+    source = f"{part}def train(x):\n    optimizer.apply(gradients(x))\nfor x in data:\n    train(x)\n"
+    assert code_after(source, 5, compile_with_xla) == "# before line 4:\n@tf.function(jit_compile=True)"
+
+
+@pytest.mark.parametrize("layer", ["LSTM(8)", "tf.keras.layers.Bidirectional(GRU(8))", "tf.while_loop(c, b, v)"])
+def test_xla_does_not_compile_scripts_with_recurrent_layers(layer):
+    source = f"model = [{layer}]\n@tf.function\ndef step(x):\n    return x\nfor x in data:\n    step(x)\n"
+    assert code_after(source, 6, compile_with_xla) == ""
 
 
 def test_a_training_loop_inside_a_function_is_not_compiled_as_a_whole():

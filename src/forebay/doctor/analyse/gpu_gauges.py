@@ -9,7 +9,15 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.memory import memory_usage
 from forebay.doctor.model.formatting import format_percent
 
-__all__ = ["Gauges", "gauge_remarks", "is_idle", "leaves_gpu_unused", "link_bandwidth", "read_gauges"]
+__all__ = [
+    "Gauges",
+    "computes_on_gpu",
+    "gauge_remarks",
+    "is_idle",
+    "leaves_gpu_unused",
+    "link_bandwidth",
+    "read_gauges",
+]
 
 MIN_SHARE = 0.2  # share of the readings; a clock that was limited in fewer readings gets no remark
 LOW_CLOCK_SHARE = 0.95  # of `Gauges.most_clock_mhz`; a lower mean is a low clock
@@ -82,6 +90,11 @@ def leaves_gpu_unused(view: CaptureView) -> bool:
 def link_bandwidth(generation: int | None, width: int | None) -> float:
     """Return the nominal bytes per second of a PCIe link in one direction; 0 if unknown."""
     return _LANE_BYTES_PER_SECOND.get(generation or 0, 0.0) * (width or 0)
+
+
+def computes_on_gpu(view: CaptureView) -> bool:
+    """Whether the script computes on a GPU, or may do so: without records of the device, a visible GPU counts."""
+    return view.device is not None or (view.has_gpu and not leaves_gpu_unused(view))
 
 
 def is_idle(gauges: Gauges) -> bool:

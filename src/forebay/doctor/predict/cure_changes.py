@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.analyse.gpu_gauges import computes_on_gpu
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict import call_changes, changes, check_changes, input_costs
 from forebay.doctor.predict.build_timeline import build_timeline
@@ -144,7 +145,7 @@ def prefetch_input(
     GPU, a thread gains nothing for batches that take less than MIN_PREFETCHED_SECONDS. Without a GPU, the step itself
     needs cores and the GIL too; see `input_costs`.
     """
-    if view.device is None and not view.has_gpu:
+    if not computes_on_gpu(view):
         prefetch = input_costs.prefetch_in_processes if in_worker_processes else input_costs.prefetch_in_thread
         return prefetch(view, site, batch_seconds)
     if not in_worker_processes:
@@ -177,7 +178,7 @@ def feed_from_memory(view: CaptureView, site: CallSite) -> Changes:
     copy_seconds, batches = site.nbytes / FEED_BYTES_PER_SECOND, site.per_step or 1
     prefetch = changes.prefetch_input(producer_seconds=copy_seconds)
     seconds = FEED_SECONDS * batches
-    if view.device is None and not view.has_gpu:
+    if not computes_on_gpu(view):
         seconds = input_costs.ARRAY_FEED_SECONDS * batches + copy_seconds
     return prefetch, changes.chain((prefetch, changes.add_work(seconds)))
 

@@ -27,7 +27,6 @@ __all__ = [
     "compile_keras",
     "compile_statement",
     "compile_torch_model",
-    "compile_with_xla",
     "compiled_lines",
     "is_compiled",
     "jit_name",
@@ -155,27 +154,6 @@ def _host_values(code: ScriptCode, loop: ast.For | ast.While) -> set[str]:
 def _is_number(value: ast.expr) -> bool:
     is_call = isinstance(value, ast.Call) and last_name(value) in (*_HOST_CALLS, "len", "time", "perf_counter")
     return is_call or isinstance(value, ast.Constant)
-
-
-def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that lets XLA compile the `tf.function` that a line calls."""
-    function = step_function(code, number)
-    statement = code.statement_at(number)
-    if function is None and statement is not None:
-        function = code.function_around(statement)
-    decorators = function.decorator_list if function is not None else []
-    decorator = next((node for node in decorators if last_name(node) == "function"), None)
-    if function is None:
-        return []
-    if decorator is None:
-        return [] if decorators else [Edit.before(function, f"@{_tf(code)}.function(jit_compile=True)")]
-    if not isinstance(decorator, ast.Call):
-        text = f"@{code.text(decorator)}(jit_compile=True)"
-    elif any(keyword.arg == "jit_compile" for keyword in decorator.keywords):
-        return []
-    else:
-        text = f"@{code.rewrite(decorator, code.set_keyword(decorator, 'jit_compile', 'True'))}"
-    return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, text)]
 
 
 def retrace_less(code: ScriptCode, number: int, name: str, **keywords: str) -> list[Edit]:

@@ -20,6 +20,8 @@ from forebay.doctor.rules.wording import location
 __all__ = ["MIN_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
 
 MIN_OPERATIONS = 50  # operations per step; the rule reports fewer only in the cases that `recognises` lists
+MIN_OF_TENSORFLOW = 20  # operations of TensorFlow per step that are enough if they take MIN_SHARE_OF_TENSORFLOW
+MIN_SHARE_OF_TENSORFLOW = 0.4  # share of the step that calling fewer than MIN_OPERATIONS must take
 MIN_OF_JAX = 3  # operations of JAX per step that are enough, whether or not the loop also makes compiled calls
 TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, any number of operations is enough
 MIN_CALLING_SHARE = 0.05  # share of a step that calling operations of JAX must take; with less, they mainly compute
@@ -34,11 +36,12 @@ LONG_CALL_FACTOR = 10  # times CALL_SECONDS; an operation that takes longer main
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether the loop calls many operations one by one, and this takes a reportable share.
 
-    The loop must call at least MIN_OPERATIONS per step and no compiled function, with three exceptions:
+    The loop must call at least MIN_OPERATIONS per step and no compiled function, with four exceptions:
 
     - If JAX transforms functions (`jax.grad`, `jax.vmap`) for TRANSFORM_SHARE of a step, any number is enough.
     - If no call marks a step, one OPS event counts as a step. Its number of operations is then arbitrary, so the rule
       requires short operations instead.
+    - In TensorFlow, MIN_OF_TENSORFLOW operations are enough if calling them takes MIN_SHARE_OF_TENSORFLOW of the step.
     - In JAX, MIN_OF_JAX operations are enough, and the loop may also call compiled functions.
     """
     sites = list(view.sites_of(EventKind.OPS))
@@ -46,6 +49,8 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     if framework_of(view, site.api) == "jax" and count >= MIN_OF_JAX and most >= _reported_seconds(view):
         return least >= MIN_CALLING_SHARE * view.step_seconds
     is_eager = count >= MIN_OPERATIONS or (_is_step_inferred(view) and _are_short(view, sites))
+    if framework_of(view, site.api) == "tensorflow" and count >= MIN_OF_TENSORFLOW:
+        is_eager = is_eager or least >= MIN_SHARE_OF_TENSORFLOW * view.step_seconds
     is_eager = is_eager or _transform_share(view, sites) >= TRANSFORM_SHARE
     return is_eager and not _compiled_calls(view) and least >= _reported_seconds(view)
 

@@ -12,6 +12,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import count_threads, seconds_per_step
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.framework import step_framework
+from forebay.doctor.analyse.script_code import script_code
 from forebay.doctor.model.device_records import RecordKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, compute_on_cpu
@@ -29,13 +30,19 @@ SMALL_SHARE = 0.95  # share of the kernels that must be small
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield a finding if even a slow core would be faster than the measured step."""
     device_view = view.device
-    if device_view is None or not view.step_seconds or not _is_small(device_view):
+    if device_view is None or not view.step_seconds or not _is_small(device_view) or _is_distributed(view):
         return
     slow_core_seconds = (  # the second value of each constant is that of a slow core
         device_view.kernels_per_step * CPU_CALL_SECONDS[1] + _numbers_per_step(device_view) * CPU_NUMBER_SECONDS[1]
     )
     if slow_core_seconds < view.step_seconds:
         yield _finding(view, device_view)
+
+
+def _is_distributed(view: CaptureView) -> bool:
+    """Whether the script exchanges gradients with NCCL, which has no CPU backend."""
+    code = script_code(view, view.line(view.steps.anchor[2])) if view.steps else None
+    return code is not None and bool(code.calls("init_process_group", "DistributedDataParallel", "DDP"))
 
 
 def _is_small(device_view: DeviceView) -> bool:

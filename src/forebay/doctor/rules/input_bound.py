@@ -10,6 +10,7 @@ from dataclasses import replace
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework
+from forebay.doctor.analyse.gpu_gauges import computes_on_gpu
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.model.events import FEED_API, Line
 from forebay.doctor.model.formatting import format_count, format_seconds
@@ -256,7 +257,7 @@ def overlap_cures(view: CaptureView, site: CallSite, wait: float, cure: Cure) ->
 
     A feed of arrays gathers whole batches. Any other feed makes the same rows or batches in a thread during the step.
     """
-    if view.device is None and not view.has_gpu:
+    if not computes_on_gpu(view):
         if "from_arrays(" in cure.code:
             outcomes = feed_from_memory(view, site)
         else:

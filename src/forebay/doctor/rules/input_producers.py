@@ -6,6 +6,7 @@ from math import ceil
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of, cost_on_any_thread
+from forebay.doctor.analyse.gpu_gauges import computes_on_gpu
 from forebay.doctor.analyse.host_lines import samples_inside
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_count, format_seconds
@@ -54,10 +55,12 @@ MAX_STORED_NBYTES = 4 << 30  # bytes of all rows of a dataset that a script may 
 STORED_SHARE = 0.1  # share of the host memory for these rows; while the script stacks them, they need twice as much
 # Wait in seconds per batch from which worker processes pay: twice the time to receive a small batch from one.
 MIN_PAYING_WAIT = 2e-3
-# The same limit for batches below SMALL_GPU_BATCH_NBYTES in a process that uses a GPU. Measured with 16 workers on the
-# virtual machine of an H200: a step of 12 ms, of which 8 ms were a wait for a batch of 0.3 MB, became longer. A step of
-# 23 ms became 2.1 times as fast.
+# The same limit for batches below SMALL_GPU_BATCH_NBYTES, in a process that uses a GPU or has MANY_CORES. Measured with
+# 16 workers on the virtual machine of an H200: a step of 12 ms, of which 8 ms were a wait for a batch of 0.3 MB, became
+# longer. A step of 23 ms became 2.1 times as fast. Two scripts computed on the CPU and waited 5 and 6 ms for a batch of
+# 0.3 MB; their steps of 11 and 9 ms took 16 and 19 ms with 16 workers.
 MIN_PAYING_GPU_WAIT = 10e-3
+MANY_CORES = 16  # the measured machine; one worker per core disturbs the threads of the step there
 COMPETING_SHARE = 0.4  # share of the step; a thread that makes batches for a shorter time takes little from the loop
 READING_SHARE = 0.5  # share of the time of a stage; if reading files takes more, the stage mainly reads files
 # Functions that read or decode files: all of some packages, and some names in any package.
@@ -129,7 +132,7 @@ def reads_files(view: CaptureView, stage: InputStage) -> bool:
 
 def is_in_background(view: CaptureView, stage: InputStage) -> bool:
     """Whether another thread makes batches in Python while the step computes on the CPU."""
-    return stage.is_python and stage.on_other_thread and view.device is None and not view.has_gpu
+    return stage.is_python and stage.on_other_thread and not computes_on_gpu(view)
 
 
 def competes_with_producer(view: CaptureView, site: CallSite) -> bool:
@@ -222,7 +225,7 @@ def worker_count(view: CaptureView, site: CallSite, making: float) -> int:
     them, or as fast as the cores that other programs leave free allow.
     """
     cores = count_cores(view)
-    if view.device is not None or view.has_gpu or count_producers(site):
+    if computes_on_gpu(view) or count_producers(site):
         return cores
     rest = _rest_seconds(view, site, making)
     shortest = max(rest, making / cores, _cpu_seconds(view) / max(1.0, cores - _foreign_cores(view)))
@@ -261,7 +264,7 @@ def makes_batches_quickly(view: CaptureView, site: CallSite, wait: float) -> boo
     """Whether receiving a batch from a worker process takes as long as making it."""
     per_batch = wait / site.per_step if site.per_step else 0.0
     nbytes = nbytes_per_call(site)
-    if view.device is not None and nbytes < SMALL_GPU_BATCH_NBYTES:
+    if (view.device is not None or count_cores(view) >= MANY_CORES) and nbytes < SMALL_GPU_BATCH_NBYTES:
         return per_batch < MIN_PAYING_GPU_WAIT
     return nbytes <= SMALL_BATCH_NBYTES and per_batch < MIN_PAYING_WAIT
 
@@ -274,7 +277,7 @@ def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
     """
     if makes_batches_quickly(view, site, wait) or "whole" in stream_kinds(view, site):
         return False
-    if view.device is not None or view.has_gpu:
+    if computes_on_gpu(view):
         return True
     return shortens_step(view, prefetch_in_processes(view, site, producer_seconds(view, site, wait)))
 

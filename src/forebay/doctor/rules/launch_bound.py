@@ -14,14 +14,22 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.framework import framework_of, step_framework
 from forebay.doctor.analyse.idle_time import LAUNCHING
+from forebay.doctor.analyse.script_code import script_code
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.compile_cure_changes import CallingTime, compile_model, compile_step
+from forebay.doctor.predict.compile_cure_changes import (
+    CallingTime,
+    compile_model,
+    compile_step,
+    compile_step_with_xla,
+    group_jax_steps,
+    unroll_recurrence,
+)
 from forebay.doctor.rules import keras_steps
-from forebay.doctor.rules.compile_edits import compile_with_xla
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, fit_line, fit_more_steps, keras_setting
 from forebay.doctor.rules.precedence import RuleView
+from forebay.doctor.rules.xla_edits import compile_with_xla, has_recurrence
 
 __all__ = ["examine"]
 
@@ -81,7 +89,8 @@ def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure
     """Yield the cures.
 
     With PyTorch's compiler, the launches of the optimizer and of the compiled code remain. If a loop of PyTorch already
-    calls a compiled function, or Keras already compiles its step with PyTorch, the rule does not offer the compiler.
+    calls a compiled function, or Keras already compiles its step with PyTorch, the rule does not offer the compiler. A
+    step of JAX that is already compiled is not compiled again: several steps become one call.
     """
     basis = "the cure removes separate launches and the Python code between them"
     changes = compile_step(view, framework, CallingTime(launching, launching))
@@ -89,12 +98,22 @@ def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure
         if keras_setting(view, "jit_compile") is not True:
             yield Cure("compile the model", _keras_jit(view), _COMPILED_BASIS, compile_model(view))
         return
+    run_line = _run_line(view)
+    if framework == "jax" and run_line is not None:
+        yield Cure("make 50 steps per call", _SCAN_CODE, _SCAN_BASIS, group_jax_steps(view, 0.0))
+        return
+    if framework == "tensorflow" and not _is_of_keras(view):
+        code = script_code(view, run_line or _step_line(view))
+        if code is not None and has_recurrence(code):
+            yield Cure("unroll the recurrent layers", _UNROLL_CODE, _UNROLL_BASIS, unroll_recurrence(view))
+            return
+        changes = compile_step_with_xla(view)
     if framework != "torch":
         yield Cure("launch the step as one graph", _code(view, framework), basis, changes)
         return
     yield Cure("launch the step as one graph", _CUDA_GRAPH_CODE, basis, changes)
     # The compiler runs sparse operations one by one.
-    if not _is_sparse(view) and _run_line(view) is None:
+    if not _is_sparse(view) and run_line is None:
         yield Cure("compile the model", _code(view, framework), _COMPILED_BASIS, compile_model(view))
 
 
@@ -149,6 +168,14 @@ def _step_line(view: CaptureView) -> Line | None:
 
 
 _COMPILED_BASIS = "the compiler fuses operations; launches of the optimizer and calls of the model remain"
+_SCAN_BASIS = "one call makes 50 steps; their batches must be known before the call, and on the device if they fit"
+_SCAN_CODE = """@jax.jit
+def many_steps(state, batches):   # 50 batches, stacked
+    def one_step(state, batch):
+        ...   # the step: return the new state and its loss
+    return jax.lax.scan(one_step, state, batches)   # the last state and 50 losses, which the host reads at once"""
+_UNROLL_BASIS = "TensorFlow runs the loop of a recurrent layer operation by operation; sequences must have one length"
+_UNROLL_CODE = "tf.keras.layers.LSTM(..., unroll=True)   # likewise in other recurrent layers"
 _SPARSE_KERNEL = re.compile("csr|coo|spmm|sparse", re.IGNORECASE)
 _CUDA_GRAPH_CODE = """# shapes and addresses stay the same; the optimizer needs capturable=True
 graph = torch.cuda.CUDAGraph()
