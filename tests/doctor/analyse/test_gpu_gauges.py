@@ -7,10 +7,11 @@ from tests.doctor.captures import JAX, TENSORFLOW_GPU, TORCH, TORCH_GPU, GiB, lo
 from tests.doctor.device_rig import device_records
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.gpu_gauges import gauge_remarks, leaves_gpu_unused, read_gauges
+from forebay.doctor.analyse.gpu_gauges import computes_on_gpu, gauge_remarks, leaves_gpu_unused, read_gauges
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Window
 from forebay.doctor.predict.machines import machine_speeds
+from forebay.doctor.predict.unseen_device import has_unseen_device
 from forebay.doctor.report import sentences, side_notes
 
 GPU = {
@@ -141,7 +142,16 @@ def test_scripts_without_a_gpu_with_device_work_or_of_other_frameworks_leave_no_
 
 
 def test_a_device_that_was_not_recorded_may_be_in_use():
-    assert not leaves_gpu_unused(CaptureView(loop(frameworks=TORCH_GPU)))
+    view = CaptureView(loop(frameworks=TORCH_GPU))
+    assert not leaves_gpu_unused(view)
+    assert computes_on_gpu(view)
+    assert has_unseen_device(view)
+
+
+def test_a_gpu_that_the_script_leaves_unused_does_not_limit_the_step():
+    view = CaptureView(recorded_loop(TORCH_GPU))
+    assert not computes_on_gpu(view)
+    assert not has_unseen_device(view)
 
 
 @pytest.mark.parametrize(

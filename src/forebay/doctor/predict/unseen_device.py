@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.gpu_gauges import computes_on_gpu
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict.host_time import WAIT_KINDS
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, steady_step_seconds
@@ -29,7 +30,7 @@ def has_unseen_device(view: CaptureView) -> bool:
 
     On a CPU, JAX counts as such a device, because it computes in its own threads.
     """
-    return view.device is None and (view.has_gpu or "jax" in view.frameworks)
+    return view.device is None and (computes_on_gpu(view) or "jax" in view.frameworks)
 
 
 def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
