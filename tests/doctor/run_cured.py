@@ -24,7 +24,7 @@ from forebay.doctor.model.capture import Capture
 
 FOLDER = Path(__file__).parent
 FEW = 3  # iterations of each loop at the top level of a script
-SKETCH = "sketch"  # the code names no lines of the script
+SKETCH = "sketch"  # result of a cure that cannot be applied, because its code names no lines of the script
 NEEDS_GPU = "Cannot access accelerator device"  # error of `pin_memory` in PyTorch without a GPU
 
 
@@ -43,7 +43,7 @@ def results_of(script, capture, folder):
 
 
 def answer_of(path, source):
-    """Run a few steps of a source; return its answer, or the text of its error."""
+    """Run a few steps of a script, given as text. Return its variable `answer`, or the text of its error."""
     # The doctor profiled the script with the device "meta" or "/GPU:0". Here, the CPU computes the answer.
     source = source.replace('device = "meta"', 'device = "cpu"').replace('"/GPU:0"', '"/CPU:0"')
     path.write_text(ast.unparse(_Shortened().visit(parse(source))))

@@ -1,6 +1,6 @@
 """Maps that fail, kill their worker process or take long.
 
-After a failure, the state is at the last batch that arrived.
+After a failure, the state of the feed is just after the last batch that arrived.
 """
 
 import os
@@ -85,7 +85,7 @@ def test_the_error_after_the_kill_of_a_worker_process_names_the_signal():
         rows_of(feed)
 
 
-def test_after_the_kill_of_a_worker_the_state_is_at_the_last_batch_that_arrived():
+def test_after_the_kill_of_a_worker_the_state_is_just_after_the_last_batch_that_arrived():
     pipeline = fb.from_arrays(np.arange(2000)).batch(1).map(kill_on_fifty, where="process")
     got = []
     with pipeline.feed("numpy") as feed:

@@ -7,9 +7,10 @@ __all__ = ["expect_fault", "expect_healthy", "format_findings"]
 
 
 def expect_fault(framework, rule, diagnosis):
-    """Expect a finding of this rule with the faulty line, or a warning of this rule.
+    """Expect a finding of this rule.
 
-    The finding must be the first one, unless `OTHER_FIRST_RULES` allows another rule there.
+    Rules in WARNINGS only warn. A finding of another rule must name the faulty line. It must also be the first one,
+    unless `OTHER_FIRST_RULES` allows another rule there.
     """
     found = [finding for finding in diagnosis.findings if finding.rule == rule]
     _expect(found, diagnosis)

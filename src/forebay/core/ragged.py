@@ -79,8 +79,8 @@ class Ragged:
                 target[: stop - start] = self.values[start:stop]
             return padded
         columns = np.arange(longest)
-        # Beyond the end of a row, `take` returns values of the next row or, with mode "clip", the last value. The
-        # assignment below overwrites them with `value`.
+        # For columns beyond the end of a row, `take` returns values of the next rows. After the last row, mode "clip"
+        # repeats the last value. The assignment below overwrites all of these with `value`.
         gathered: Array = self.values.take(starts[:, None] + columns, axis=0, mode="clip")
         gathered[columns >= lengths[:, None]] = value
         return gathered

@@ -49,8 +49,8 @@ class MemoryRegion:
 class MemoryExtent:
     """Rows of one leaf at a constant stride in memory.
 
-    Row `first + i` begins at `address + i * stride`. The bytes of each row are contiguous. Rows with a stride smaller
-    than a row overlap, such as the windows of a series.
+    Row `first + i` begins at `address + i * stride`. The bytes of each row are contiguous. If the
+    stride is smaller than a row, rows overlap. The windows of a series are an example.
     """
 
     first: int  # number of the first row
@@ -155,20 +155,20 @@ class AbstractSource(PipelineInput):
     shuffle_blocks: ShuffleBlocks | None = None  # the blocks for a shuffle; None if a shuffle may read single rows
     chunk_policy: ChunkPolicy = ChunkPolicy()  # how rows are grouped in chunks
     decodes_rows: bool = False  # whether decoder threads decode the rows of `gather`, for example images
-    encoded_images: EncodedImages | None = None  # the images of the rows, for a device that decodes them; else None
+    encoded_images: EncodedImages | None = None  # None if the host decodes the images, or if rows have none
     # Returns a source of the same rows with `encoded_images`. None if only the host may decode the images.
     for_device_decoder: Callable[[], "AbstractSource"] | None = None
     why_no_device_decoder = ""  # why a device may not decode the images; empty if it may, or if rows have no images
     # How many rows may be unreadable. With a limit, `gather` writes all readable rows and then raises
     # UnreadableRowsError for the unreadable rows. If the limit is None, the first unreadable row ends the feed.
     error_limit: ErrorLimit | None = None
-    # Whether `prefetch` may read rows. If so, call `gather` with the same whole groups as `prefetch`: the source may
-    # find prefetched data by the row numbers of a group.
+    # Whether `prefetch` may read rows. If so, the caller of `prefetch` must pass each group as a whole to `gather`: the
+    # source may find prefetched data by the row numbers of a group.
     can_prefetch: bool = False
     decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
     scratch_row_nbytes: int = 0  # bytes of temporary memory that `gather` needs for each row
     max_scratch_nbytes: int = 1 << 62  # upper limit of the temporary memory of one `gather`
-    # Returns values that differ if the rows differ, such as names, sizes and times of files; a cache on disk stores
+    # Returns values that change if the data changes, such as names, sizes and times of files; a cache on disk stores
     # their hash. None if the source has no such values.
     identify: Callable[[], Any] | None = None
 
@@ -219,10 +219,10 @@ class AbstractSource(PipelineInput):
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
         """Start to read the rows of upcoming groups in the background.
 
-        Each item of `upcoming` has the row numbers of one group. Drop
-        all references to `upcoming` when no more rows will be read: other sources may read the same groups, and they
-        wait for a source that takes none. Return an object whose `close()` stops the reads, or None if the
-        source does not prefetch.
+        Each item of `upcoming` has the row numbers of one group. Several sources may take the same groups, each at its
+        own speed, and the faster ones wait for the slowest. So a source that will take no more groups must drop all
+        references to `upcoming`. Return an object whose `close()` stops the reads, or None if the source does not
+        prefetch.
         """
         return None
 

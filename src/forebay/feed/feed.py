@@ -53,7 +53,8 @@ class Feed(FeedReports):
         self._reports, self._has_checked_rank = reports or RegularReports(), False
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None means `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule, self._recorder)
-        # The iterator of next(feed). An `Epoch` refers to its feed, so only this iterator is in a reference cycle.
+        # The iterator of next(feed). Each `Epoch` refers to its feed, and the feed refers only to this one. So no other
+        # `Epoch` is in a reference cycle.
         self._current_epoch: Epoch | None = None
         self._lock = threading.Lock()
 
@@ -110,7 +111,7 @@ class Feed(FeedReports):
         return self.batches
 
     def __iter__(self) -> "Epoch":
-        """Start the next epoch, or this one again if none of its batches was requested.
+        """Start the next epoch. If no batch of the current epoch was requested, start the current one again.
 
         An unfinished earlier iterator of the feed ends: its next use raises FeedError.
         """

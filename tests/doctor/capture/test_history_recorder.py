@@ -1,4 +1,4 @@
-"""The recorder of step times: exact for few steps, bounded for many."""
+"""The history recorder keeps the exact times of few steps, and needs bounded memory for many steps."""
 
 import pytest
 from hypothesis import given

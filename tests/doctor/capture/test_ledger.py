@@ -1,4 +1,7 @@
-"""The ledger decides which hooks may begin, and reports call sites at the counts that its callback returns."""
+"""The ledger decides which hooks may begin, and reports call sites to a callback.
+
+The callback returns the number of events after which the ledger reports the call site again.
+"""
 
 from time import perf_counter_ns
 

@@ -90,7 +90,7 @@ def launches_by_two_threads(machine):
 
 
 def runs_like_jax(machine, *, reads=True):
-    """End a step with the call of its program. The device works during the next step."""
+    """Call a compiled function at the end of each step. The device executes it during the next step."""
     if reads:
         machine.read_by_another_thread(line=3)
     machine.upload_by_another_thread(20 * MB, ready_us=900, line=2)

@@ -1,4 +1,7 @@
-"""Small datasets whose rows are equal in every epoch are made once; workers are offered for long waits."""
+"""The doctor proposes to make rows once if a dataset is small and has equal rows in every epoch.
+
+It proposes worker processes if the loop waits long for batches.
+"""
 
 from dataclasses import replace
 
@@ -78,7 +81,7 @@ def test_random_rows_and_large_datasets_are_not_made_once(given):
 @pytest.mark.parametrize(
     ("us", "nbytes", "pays"), [(8_000, 300_000, False), (12_000, 300_000, True), (8_000, 2 << 20, True)]
 )
-def test_workers_of_a_loop_with_a_gpu_must_save_more_than_a_hand_over(us, nbytes, pays):
+def test_workers_of_a_loop_with_a_gpu_must_save_more_than_receiving_their_batches_costs(us, nbytes, pays):
     def program(machine):
         machine.wait_for_input(us, line=STEP_LINE)
         machine.launch(500)

@@ -15,8 +15,9 @@ from tests.pipeline.ranks.processes import LAUNCHER_VARIABLES
 import forebay as fb
 from forebay.pipeline.ranks import detect_rank
 
-# Each function joins the other ranks. It returns three functions: one that waits for all ranks and returns their
-# number, one that leaves the group, and one that returns a context in which the framework reports the rank.
+# Each function joins the other ranks and returns three functions. The first one waits for all ranks and returns their
+# number. The second one leaves the process group. The third one returns a context manager; inside of it, Forebay can
+# ask the framework for the rank.
 
 
 def join_torch(job):

@@ -1,4 +1,4 @@
-"""Turns the ends of steps and samples of the loop into a history of steps.
+"""Builds a step history from the times at which steps end, and from stack samples of the loop.
 
 A measured step is one step, or several steps that were measured together. The recorder groups measured steps into
 chunks. The median of a chunk tells which of its steps are long. Several chunks form a block. When there are MAX_BLOCKS
@@ -22,7 +22,7 @@ MIN_STEPS = 5  # measured steps; a chunk with fewer has no reliable median
 LONG_SHARE = 0.5  # a long step takes longer than a usual step by at least this share
 MAX_BLOCKS = 64
 MAX_LONG_STEPS = 1_000  # the history keeps the latest long steps
-MAX_LONG_FRAMES = 8  # innermost frames that the history stores for one long step
+MAX_LONG_FRAMES = 8  # the history stores the innermost frames in which a long step was longest, at most so many
 MAX_PENDING = 5_000  # samples of the current step that the recorder keeps: the latest
 
 
@@ -32,7 +32,7 @@ class _MeasuredStep:
 
     seconds: float
     steps: int
-    samples: Counter[int] = field(default_factory=Counter)  # innermost frame -> number of samples at random times
+    samples: Counter[int] = field(default_factory=Counter)  # innermost frame -> number of random samples
     nanoseconds: Counter[int] = field(default_factory=Counter)  # innermost frame -> time
 
     def is_long(self, usual: float) -> bool:
@@ -71,7 +71,7 @@ class HistoryRecorder:
     def __init__(self) -> None:
         self._state = _State()
         self._chunk: list[_MeasuredStep] = []
-        # Samples since the last step end: time (ns), index of the innermost frame, whether the time is random.
+        # Samples since the last step end: time (ns), index of the innermost frame, `is_random` of `add_sample`.
         self._samples: deque[tuple[int, int, bool]] = deque(maxlen=MAX_PENDING)
         self._last_end = 0  # nanoseconds; 0: unknown
         self._resolution = 1

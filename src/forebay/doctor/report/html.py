@@ -79,7 +79,7 @@ def render_page(diagnosis: Diagnosis) -> str:
 
 def save_page(diagnosis: Diagnosis, path: str | Path) -> None:
     """Write the page to a file."""
-    # A file name may contain bytes that UTF-8 cannot encode.
+    # The page may show file names with characters that UTF-8 cannot encode.
     Path(path).write_text(render_page(diagnosis), encoding="utf-8", errors="replace")
 
 
@@ -111,7 +111,7 @@ class CureOutcome:
 
     cure: Cure
     speedup: str
-    present_step: float  # seconds; the mean of the run for RUN_RULES
+    present_step: float  # seconds; the mean step for rules about the whole run (`RUN_RULES`), else the median step
     step_time: str
     min_share: float  # shortest predicted step, as a share of the present step time
     max_share: float  # longest predicted step, as a share of the present step time

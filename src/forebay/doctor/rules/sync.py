@@ -1,4 +1,4 @@
-"""The rule for explicit synchronisation in every step, during which the host queues no work."""
+"""The rule for explicit synchronisation in every step. While the host waits, it queues no work."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,8 @@
 """Order programs: the instructions with which the kernel `compute_rows` computes row numbers.
 
-An instruction has ten 64-bit words; the first one is the operation. gather.cu documents the other words.
+An order is a list of device steps (`order/device_steps.py`): the first one receives a position, each step replaces the
+number, and the last number is a row number. An instruction encodes one device step in ten 64-bit words; the first one
+is the operation. gather.cu documents the other words.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +44,7 @@ class Operation(IntEnum):
 
 
 def assemble(steps: DeviceSteps, table_pointer: Callable[[Array], int]) -> Array:
-    """Return the instructions of these steps as an array of 64-bit words.
+    """Encode device steps as instructions, and return these as an array of 64-bit words.
 
     `table_pointer` returns the address of a table on the device.
     """
@@ -64,10 +66,11 @@ def _append_steps(instructions: list[list[int]], steps: DeviceSteps, table_point
 
 
 def _append_parts(instructions: list[list[int]], step: Branch | Mix, table_pointer: Callable[[Array], int]) -> None:
-    """Append a branch or a mix.
+    """Append a device step that continues with the steps of one of several parts.
 
-    A mix begins with the instruction MIX. A branch and a mix have one entry (instruction) for each part, followed by
-    the steps of all parts. The last word of an entry is the index of the first instruction of its part.
+    A branch selects the part by ranges of positions, a mix by a repeated pattern. A mix begins with the instruction MIX.
+    Both have one entry (instruction) for each part, followed by the steps of all parts. The last word that an entry
+    uses is the index of the first instruction of its part; zeros follow.
     """
     entries: Sequence[Sequence[int]]
     if isinstance(step, Mix):

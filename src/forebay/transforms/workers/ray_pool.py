@@ -40,7 +40,7 @@ _LOST_WORKER_ERRORS = (
 
 
 class RayPool:
-    """Ray workers that run tasks of one job. Any number of threads may call `run`."""
+    """Ray workers that apply one function (the job) to tasks. Any number of threads may call `run`."""
 
     def __init__(self, job: RayJobProtocol, workers: int) -> None:
         self._name = function_name(job)

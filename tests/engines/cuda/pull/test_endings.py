@@ -53,7 +53,7 @@ def test_a_device_failure_at_close_leaves_the_array_unlocked(framework, monkeypa
         assert not any(first <= address < last for address in framework.gpu.locked)
 
 
-# The error is raised in the thread that closes last, which may be a worker thread.
+# The last thread that uses the engine closes it, and gets the error. This may be a worker thread.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_device_failure_at_close_releases_all_memory(framework, monkeypatch):
     feed = feed_of(make_shuffled(), framework)

@@ -1,4 +1,4 @@
-"""A second stream copies the next rows of the recording while the step runs.
+"""A second CUDA stream uploads the next rows of the array `recording` while the device computes the step.
 
 The doctor must not report `copy_not_overlapped` here.
 """

@@ -1,4 +1,4 @@
-"""Lists whose items one call of a framework joins to an array."""
+"""Counts the items of lists that one call of a framework, such as `torch.tensor(list)`, joins into one array."""
 
 from typing import Any
 
@@ -27,7 +27,10 @@ def pieces_detail(data: Any) -> dict[str, int]:
 
 
 def first_leaf(data: Any) -> Any:
-    """Return the first item in nested lists and tuples, or the empty list or tuple in its place."""
+    """Follow the first items of nested lists and tuples, and return the first value that is no list or tuple.
+
+    Return an empty list or tuple if it comes first.
+    """
     while isinstance(data, list | tuple) and data:
         data = data[0]
     return data

@@ -49,5 +49,5 @@ class FunctionProxy:
         """Pickle the original instead, so that the file can be loaded without Forebay."""
         module = sys.modules.get(self.__module__)
         if self.__module__ != "__main__" and getattr(module, self.__qualname__, None) is self:
-            return self.__qualname__  # pickle stores module and name; without hooks, the original has this name
+            return self.__qualname__  # pickle stores this name; a process without hooks finds the original under it
         return getitem, ((self._original,), 0)  # loading computes `(original,)[0]`

@@ -10,8 +10,8 @@ TABLE_CASES: tuple[Case, ...] = (
     Case(
         name="frames",
         title="1M rows of a pandas DataFrame with 20 float32 columns, batch 1024, shuffled",
-        meaning="Forebay delivers the columns as one array per batch, and tf.data one tensor per column. The loop of "
-        "PyTorch first converts the frame to one tensor.",
+        meaning="Forebay delivers the columns as one array per batch, and tf.data one tensor per column. The "
+        "loader 'torch index loop' first converts the frame to one tensor of PyTorch.",
         work=Workload(1_000_000, (20,), 1024),
         meter="throughput",
         columns=_ROWS_PER_SECOND,

@@ -27,7 +27,7 @@ _DEVICE_OPTIONS = ("device", "resident", "device_bytes")
 
 
 def feed(work: Workload) -> StartEpoch:
-    """Feed the source that the option "source" names to the framework of the option "to"."""
+    """Make a feed for the framework in the option "to". The option "source" names the source."""
     pipeline = _PIPELINES[work.options.get("source", "arrays")](work)
     options = {name: work.options[name] for name in _DEVICE_OPTIONS if name in work.options}
     to, host_bytes = work.options.get("to", "numpy"), work.options.get("host_bytes", "256MiB")
@@ -36,9 +36,9 @@ def feed(work: Workload) -> StartEpoch:
 
 
 def disk_feed(work: Workload) -> Callable[[float], float]:
-    """Feed rows of a file that is not in the page cache to NumPy."""
+    """Measure a feed to NumPy that reads a file which is not in the page cache."""
     pipeline = fb.from_files(work.path).shuffle(seed=0, block=work.options.get("block")).batch(work.batch)
-    feeds: list[Feed] = []  # at most one, which stays open until the next sample, so that the meter counts its memory
+    feeds: list[Feed] = []  # at most one; it stays open until the next call, so that the meter counts its memory
 
     def measure(seconds: float) -> float:
         """Read the first epoch of a new feed for about `seconds`; return bytes per second."""

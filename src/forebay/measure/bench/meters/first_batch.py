@@ -15,8 +15,9 @@ __all__ = ["prepare", "prepare_later", "prepare_on_device"]
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
     """Measure the time to make a loader, start it, and receive its first batch.
 
-    A training process makes its loader once, so there is no warm-up. The first loader of the process includes imports.
-    Its time is the column "cold" of all samples, and counts as the first sample of the column "first".
+    A training process makes its loader once, so there is no warm-up. The time of the first loader in the process
+    includes imports. Every sample repeats this time in the column "cold". It is also the first value of the column
+    "first".
     """
     cold = dict[str, float]()
 
@@ -79,7 +80,7 @@ def _device_milliseconds(contender: ContenderFunction, work: Workload, consumer:
     consumer.take(next(batches))
     consumer.wait()
     arrived = perf_counter()
-    consumer.end_epoch()  # the next loader starts with a new sum
+    consumer.end_epoch()  # the consumer adds up batches; this resets its sum
     consumer.wait()
     _close(batches)
     _close(epoch)
