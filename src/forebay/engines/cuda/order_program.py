@@ -68,9 +68,9 @@ def _append_steps(instructions: list[list[int]], steps: DeviceSteps, table_point
 def _append_parts(instructions: list[list[int]], step: Branch | Mix, table_pointer: Callable[[Array], int]) -> None:
     """Append a device step that continues with the steps of one of several parts.
 
-    A branch selects the part by ranges of positions, a mix by a repeated pattern. A mix begins with the instruction MIX.
-    Both have one entry (instruction) for each part, followed by the steps of all parts. The last word that an entry
-    uses is the index of the first instruction of its part; zeros follow.
+    A branch selects the part by ranges of positions, a mix by a repeated pattern. A mix begins with the instruction
+    MIX. Both have one entry (instruction) for each part, followed by the steps of all parts. The last word that an
+    entry uses is the index of the first instruction of its part; zeros follow.
     """
     entries: Sequence[Sequence[int]]
     if isinstance(step, Mix):
