@@ -41,7 +41,8 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     - If JAX transforms functions (`jax.grad`, `jax.vmap`) for TRANSFORM_SHARE of a step, any number is enough.
     - If no call marks a step, one OPS event counts as a step. Its number of operations is then arbitrary, so the rule
       requires short operations instead.
-    - In TensorFlow, MIN_OF_TENSORFLOW operations are enough if calling them takes MIN_SHARE_OF_TENSORFLOW of the step.
+    - In TensorFlow, MIN_OF_TENSORFLOW operations are enough if a call marks a step, and calling the operations takes
+      MIN_SHARE_OF_TENSORFLOW of the step.
     - In JAX, MIN_OF_JAX operations are enough, and the loop may also call compiled functions.
     """
     sites = list(view.sites_of(EventKind.OPS))
@@ -49,7 +50,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     if framework_of(view, site.api) == "jax" and count >= MIN_OF_JAX and most >= _reported_seconds(view):
         return least >= MIN_CALLING_SHARE * view.step_seconds
     is_eager = count >= MIN_OPERATIONS or (_is_step_inferred(view) and _are_short(view, sites))
-    if framework_of(view, site.api) == "tensorflow" and count >= MIN_OF_TENSORFLOW:
+    if framework_of(view, site.api) == "tensorflow" and count >= MIN_OF_TENSORFLOW and not _is_step_inferred(view):
         is_eager = is_eager or least >= MIN_SHARE_OF_TENSORFLOW * view.step_seconds
     is_eager = is_eager or _transform_share(view, sites) >= TRANSFORM_SHARE
     return is_eager and not _compiled_calls(view) and least >= _reported_seconds(view)
