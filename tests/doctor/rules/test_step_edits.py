@@ -111,3 +111,25 @@ def test_code_for_an_unknown_loop_makes_its_own_counter():
         "if step % 5 == 0:",
         "    save()",
     ]
+
+
+EPOCHS = """for epoch in range(2):
+    for i, x in enumerate(range(7)):
+        train(x)
+        save(model, epoch)
+"""
+
+
+def test_a_statement_that_the_script_needs_at_its_end_also_runs_after_all_epochs():
+    edited = apply_cure(EPOCHS, format_edits(every_nth_steps(ScriptCode(EPOCHS), [4], 5, also_at_end=True)))
+    saved, trained = [], []
+    exec(edited, {"train": trained.append, "save": lambda model, epoch: saved.append(len(trained)), "model": None})
+    assert saved == [5, 10, 14]
+
+
+def test_a_loop_without_epochs_keeps_its_counter():
+    source = "for i, x in enumerate(data):\n    save(x)\n"
+    edited = apply_cure(source, format_edits(every_nth_steps(ScriptCode(source), [2], 5, also_at_end=True)))
+    saved = []
+    exec(edited, {"data": range(12), "save": saved.append})
+    assert saved == [0, 5, 10, 11]

@@ -18,6 +18,7 @@ class AvoidableCall:
     names: tuple[str, ...]  # names of functions; a name with "." at its end stands for all functions of a module
     cure: str  # title of the cure
     code: str  # code of the cure; `{}` stands for the source text of the line with the call
+    is_needed_at_end: bool = False  # whether the script needs the call after its last step
 
     def includes(self, function: str) -> bool:
         """Whether a function is one of these calls."""
@@ -44,8 +45,9 @@ SAVING = AvoidableCall(
         "keras.src.models.model.Model.save_weights",
         "tensorflow.python.checkpoint.",
     ),
-    "save only every 1000th step",
-    without_counter("{}", 1000),
+    "save only every 1000th step, and at the end",
+    without_counter("{}", 1000) + "\n# after the loop: save once more",
+    is_needed_at_end=True,
 )
 PRINTING = AvoidableCall(
     "prints", ("builtins.print", "logging."), "print only every 100th step", without_counter("{}", 100)

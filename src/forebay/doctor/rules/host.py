@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.framework import is_framework_function
 from forebay.doctor.analyse.host_lines import HostLine, host_lines
+from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules import allocator, made_in_loop
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, EMPTY_CACHE, AvoidableCall
 from forebay.doctor.rules.drift import growing_lines
+from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line, fit_removal
 from forebay.doctor.rules.pauses import reported_lines
@@ -161,7 +163,12 @@ def _fitted_code(view: CaptureView, lines: Sequence[Line], avoidable: AvoidableC
     steps, numbers = _interval(avoidable), [line.number for line in lines]
     if steps:
         is_one_file = len({line.file for line in lines}) == 1
-        return fit_line(view, lines[0], lambda code, _: every_nth_steps(code, numbers, steps)) if is_one_file else ""
+        is_needed = avoidable.is_needed_at_end
+
+        def make_edits(code: ScriptCode, _: int) -> list[Edit]:
+            return every_nth_steps(code, numbers, steps, also_at_end=is_needed)
+
+        return fit_line(view, lines[0], make_edits) if is_one_file else ""
     names = [name.rpartition(".")[2] for name in avoidable.names]
     removals = [fit_removal(view, line, *names) for line in lines]
     return "\n".join(removals) if all(removals) else ""

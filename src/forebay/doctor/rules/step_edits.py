@@ -25,19 +25,25 @@ def without_counter(text: str, steps: int) -> str:
     return f"step = 0   # before the loop\nstep += 1   # in the loop\nif step % {steps} == 0:\n    {text}"
 
 
-def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int) -> list[Edit]:
+def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int, *, also_at_end: bool = False) -> list[Edit]:
     """Return the edits that run the statements of several lines only in every `steps`-th step.
 
-    The list is empty if a statement is in no loop, or if the script may use its result.
+    The list is empty if a statement is in no loop, or if the script may use its result. With `also_at_end`, the edits
+    also run the statements after the outermost loop, and count the steps of all epochs. The counter of an inner loop
+    starts again in each epoch, so a statement that saves the model could miss the end of the training.
     """
     statements = {code.statement_at(number) for number in numbers}
     if not statements or not all(_can_skip(code, statement) for statement in statements):
         return []
     counters: dict[ast.stmt, list[str]] = {}  # the outermost loop -> its new counters
+    last: dict[ast.stmt, list[str]] = {}  # the outermost loop -> the statements that follow it
     edits: list[Edit] = []
     for block in _blocks(code, sorted(filter(None, statements), key=lambda statement: statement.lineno)):
         loops = code.loops_around(block[0])
-        counter = None if _is_conditional(code, block[0], loops[0]) else counter_of(code, loops[0])
+        restarts = also_at_end and len(loops) > 1
+        counter = None if restarts or _is_conditional(code, block[0], loops[0]) else counter_of(code, loops[0])
+        if also_at_end:
+            last.setdefault(loops[-1], []).extend(code.text(statement) for statement in block)
         if counter is None:
             taken = counters.setdefault(loops[-1], [])
             taken.append(_new_counter(code, "step", [name for names in counters.values() for name in names]))
@@ -47,7 +53,8 @@ def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int) -> lis
         edits.append(_replace_block(block, f"if {name} % {steps} == 0:\n{_indented(code, block)}"))
         edits += [Edit.header(code, loops[0], header)] if header is not None else []
     before = [Edit.before(loop, *(f"{name} = 0" for name in names)) for loop, names in counters.items()]
-    return list(dict.fromkeys([*before, *edits]))  # two statements of one loop need its new header once
+    after = [Edit.after_loop(loop, *texts) for loop, texts in last.items()]
+    return list(dict.fromkeys([*before, *edits, *after]))  # two statements of one loop need its new header once
 
 
 def every_nth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit]:
