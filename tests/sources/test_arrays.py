@@ -194,6 +194,19 @@ NO_ARRAYS = {
 }
 
 
+@pytest.mark.slow
+def test_datasets_of_pytorch_are_refused():
+    from torch.utils.data import Subset, TensorDataset, default_collate
+
+    numbers = TensorDataset(default_collate([1.0, 2.0, 3.0]))
+    with pytest.raises(
+        SpecError, match=r"is a dataset of PyTorch.* Write from_arrays\(dataset\.tensors\)"
+    ):
+        fb.from_arrays(numbers)
+    with pytest.raises(SpecError, match=r"Write from_source\(dataset\)"):
+        fb.from_arrays({"x": Subset(numbers, [0, 1])})
+
+
 @pytest.mark.parametrize("case", NO_ARRAYS)
 def test_objects_that_are_no_arrays_are_refused_without_a_read(case):
     make, words = NO_ARRAYS[case]

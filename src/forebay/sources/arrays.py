@@ -293,10 +293,8 @@ def as_array(leaf: Any, name: str) -> Array:
         try:
             array = np.asarray(leaf)
         except ValueError as error:
-            why = str(error).rstrip(".")
-            raise SpecError(
-                f"{name!r} is not an array: {why}. Give all rows one shape, or use from_source() and batch(..., pad=0)."
-            ) from error
+            advice = "Give all rows one shape, or use from_source() and batch(..., pad=0)."
+            raise SpecError(f"{name!r} is not an array: {str(error).rstrip('.')}. {advice}") from error
     if array.ndim == 0:
         hint = " Use from_files() to read files." if isinstance(leaf, str | PathLike) else ""
         raise SpecError(f"{name!r} is a single value, {array!r}. Pass an array with rows along its first axis.{hint}")
@@ -308,6 +306,9 @@ def _refuse_loader(leaf: Any, name: str) -> None:
     kind = type(leaf)
     if any(base.__name__ == "PyDataset" for base in kind.__mro__):
         raise SpecError(f"{name!r} is a PyDataset of Keras, which yields batches. Write from_batches(dataset).")
+    if any(base.__module__ == "torch.utils.data.dataset" for base in kind.__mro__):
+        advice = "from_arrays(dataset.tensors)" if hasattr(leaf, "tensors") else "from_source(dataset)"
+        raise SpecError(f"{name!r} is a dataset of PyTorch, not an array. Write {advice}.")
     if kind.__module__.startswith("forebay.") and hasattr(kind, "__iter__"):
         raise SpecError(f"{name!r} is a {kind.__name__} of Forebay already. Use it without from_arrays().")
     if not hasattr(kind, "__iter__") or hasattr(kind, "__getitem__") or isinstance(leaf, Collection):

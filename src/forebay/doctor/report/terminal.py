@@ -1,6 +1,6 @@
 """The terminal report of one run: main finding, cures, parts of a step, other findings."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -238,10 +238,22 @@ def _render_other_findings(diagnosis: Diagnosis, width: int, *, most_lines: int)
         block = [Text(), *_render_other_finding(diagnosis, finding, first_number + index, width)]
         hint_lines = 0 if index + 1 == len(others) else 2  # an empty line, and the number of omitted findings
         if len(lines) + len(block) + hint_lines > most_lines:
-            hint = f"{format_count(len(others) - index, 'more finding')}: use --html FILE or --json FILE."
-            return [*lines, Text(), *wrap_lines(Text(hint, style="dim"), width)]
+            return [*lines, *_render_omitted(diagnosis, others[index:], width, most_lines=most_lines - len(lines))]
         lines += block
     return lines
+
+
+def _render_omitted(diagnosis: Diagnosis, findings: Sequence[Finding], width: int, *, most_lines: int) -> list[Text]:
+    """Return an empty line and the number of omitted findings, also the title of the first one if it fits."""
+    first, count = findings[0], format_count(len(findings), "more finding")
+    line = format_location(first.line, diagnosis.view.capture.script) if first.line is not None else ""
+    named = (
+        f"{count}, first: {' '.join(filter(None, (line, to_one_line(first.title))))}. Use --html FILE or --json FILE."
+    )
+    short = f"{count}: use --html FILE or --json FILE."
+    hints = ([Text(), *wrap_lines(Text(hint, style="dim"), width)] for hint in (named, short))
+    *fitting, shortest = hints
+    return next((hint for hint in fitting if len(hint) <= most_lines), shortest)
 
 
 def _render_other_finding(diagnosis: Diagnosis, finding: Finding, number: int, width: int) -> Iterator[Text]:

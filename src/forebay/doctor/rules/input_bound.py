@@ -161,7 +161,12 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
     """
     if stage.name != "map" and not count_workers(site):
         basis = "the feed has measured each of its stages; the cure saves at most the whole wait"
-        yield Cure("let the feed show its slowest stage", "print(feed.explain())", basis, hide_waits(view, site))
+        yield Cure(
+            "find the feed's slowest stage and shorten it",
+            "print(feed.explain())",
+            basis,
+            hide_waits(view, site),
+        )
         return
     where = "ray" if count_workers(site) else "process"
     code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
@@ -230,7 +235,7 @@ def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iter
     if not fits_in_memory(view, site):
         return
     once = format_seconds(cost_of(view, site.events) / (site.per_step or 1) * batches_of_epoch(view, site))
-    comment = f"# makes all rows once, which takes about {once}; they must be equal in every epoch"
+    comment = f"# makes all rows once ({once}), so it pays from the second epoch on; all epochs must have equal rows"
     if code := fit_feed_of_all_rows(view, framework, site, comment):
         basis = f"a feed takes the rows from arrays; making them takes about {once} and pays from the second epoch on"
         yield Cure(STORED_ROWS_CURE, code, basis, feed_from_memory(view, site))
