@@ -199,9 +199,7 @@ def test_datasets_of_pytorch_are_refused():
     from torch.utils.data import Subset, TensorDataset, default_collate
 
     numbers = TensorDataset(default_collate([1.0, 2.0, 3.0]))
-    with pytest.raises(
-        SpecError, match=r"is a dataset of PyTorch.* Write from_arrays\(dataset\.tensors\)"
-    ):
+    with pytest.raises(SpecError, match=r"is a dataset of PyTorch.* Write from_arrays\(dataset\.tensors\)"):
         fb.from_arrays(numbers)
     with pytest.raises(SpecError, match=r"Write from_source\(dataset\)"):
         fb.from_arrays({"x": Subset(numbers, [0, 1])})

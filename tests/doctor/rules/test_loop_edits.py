@@ -225,6 +225,11 @@ def test_xla_compiles_the_function_around_a_compiled_part_of_the_step():
     assert code_after(source, 5, compile_with_xla) == "# before line 4:\n@tf.function(jit_compile=True)"
 
 
+def test_xla_does_not_compile_a_function_that_reads_values():
+    source = "def train(x):\n    print(float(optimizer.apply(x)))\nfor x in data:\n    train(x)\n"
+    assert code_after(source, 2, compile_with_xla) == ""
+
+
 @pytest.mark.parametrize("layer", ["LSTM(8)", "tf.keras.layers.Bidirectional(GRU(8))", "tf.while_loop(c, b, v)"])
 def test_xla_does_not_compile_scripts_with_recurrent_layers(layer):
     source = f"model = [{layer}]\n@tf.function\ndef step(x):\n    return x\nfor x in data:\n    step(x)\n"

@@ -32,6 +32,7 @@ __all__ = [
     "jit_name",
     "makes_generator",
     "retrace_less",
+    "stays_on_device",
     "step_function",
 ]
 
@@ -305,8 +306,13 @@ def can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
         return False
     if framework == "jax" and any(isinstance(node, ast.Global | ast.Nonlocal) for node in nodes):
         return False
-    reads = any(isinstance(node, ast.Call) and last_name(node) in _HOST_CALLS for node in nodes)
-    return not reads and not makes_generator(function) and not isinstance(code.parents.get(function), ast.ClassDef)
+    return stays_on_device(function) and not isinstance(code.parents.get(function), ast.ClassDef)
+
+
+def stays_on_device(function: Function) -> bool:
+    """Whether a function is no generator, and reads no value on the host."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return not any(last_name(call) in _HOST_CALLS for call in calls) and not makes_generator(function)
 
 
 def makes_generator(function: Function) -> bool:

@@ -3,7 +3,8 @@
 import ast
 
 from forebay.doctor.analyse.script_code import ScriptCode, last_name
-from forebay.doctor.rules.compile_edits import step_function
+from forebay.doctor.rules.called_code import keeps_old_values
+from forebay.doctor.rules.compile_edits import stays_on_device, step_function
 from forebay.doctor.rules.edits import Edit
 
 __all__ = ["compile_with_xla", "has_recurrence"]
@@ -31,13 +32,10 @@ def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
     if function is None or has_recurrence(code):
         return []
     decorator = _tf_decorator(function)
-    decorators = function.decorator_list
     if decorator is None:
-        return (
-            []
-            if decorators
-            else [Edit.before(function, f"@{code.module_alias('tensorflow', 'tf')}.function(jit_compile=True)")]
-        )
+        can_start = not function.decorator_list and stays_on_device(function)
+        name = f"{code.module_alias('tensorflow', 'tf')}.function(jit_compile=True)"
+        return [Edit.before(function, f"@{name}")] if can_start and not keeps_old_values(code, function) else []
     if not isinstance(decorator, ast.Call):
         text = f"@{code.text(decorator)}(jit_compile=True)"
     elif any(keyword.arg == "jit_compile" for keyword in decorator.keywords):
