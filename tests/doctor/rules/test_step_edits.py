@@ -133,3 +133,12 @@ def test_a_loop_without_epochs_keeps_its_counter():
     saved = []
     exec(edited, {"data": range(12), "save": saved.append})
     assert saved == [0, 5, 10, 11]
+
+
+def test_a_file_that_a_with_closes_is_not_written_after_the_loop():
+    source = "for i in r:\n    with open(name, 'wb') as file:\n        dump(model, file)\n"
+    assert every_nth_steps(ScriptCode(source), [3], 5, also_at_end=True) == []
+    around = f"with open(name) as data:\n    {source.replace(chr(10), chr(10) + '    ')}".replace(
+        "with open(name, 'wb') as file", "if i"
+    )
+    assert every_nth_steps(ScriptCode(around.rstrip()), [4], 5, also_at_end=True) != []

@@ -30,10 +30,13 @@ def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int, *, als
 
     The list is empty if a statement is in no loop, or if the script may use its result. With `also_at_end`, the edits
     also run the statements after the outermost loop, and count the steps of all epochs. The counter of an inner loop
-    starts again in each epoch, so a statement that saves the model could miss the end of the training.
+    starts again in each epoch, so a statement that saves the model could miss the end of the training. The list is then
+    also empty for a statement in a `with`: after the loop, its file would be closed.
     """
     statements = {code.statement_at(number) for number in numbers}
     if not statements or not all(_can_skip(code, statement) for statement in statements):
+        return []
+    if also_at_end and any(_is_in_with(code, statement) for statement in filter(None, statements)):
         return []
     counters: dict[ast.stmt, list[str]] = {}  # the outermost loop -> its new counters
     last: dict[ast.stmt, list[str]] = {}  # the outermost loop -> the statements that follow it
@@ -154,6 +157,13 @@ def _is_unread(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:
     if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
         return False
     return _is_conditional(code, statement, loop) and not stored_names(statement) & loaded_names(code.tree)
+
+
+def _is_in_with(code: ScriptCode, statement: ast.stmt) -> bool:
+    """Whether a `with` inside the outermost loop contains a statement."""
+    parents = list(code.ancestors(statement))
+    inside = parents[: parents.index(code.loops_around(statement)[-1])]
+    return any(isinstance(parent, ast.With | ast.AsyncWith) for parent in inside)
 
 
 def _is_conditional(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:
