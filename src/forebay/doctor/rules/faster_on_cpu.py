@@ -40,7 +40,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _is_distributed(view: CaptureView) -> bool:
-    """Whether the script exchanges gradients with NCCL, which has no CPU backend."""
+    """Whether the script uses process groups of PyTorch. The backend NCCL of such a group works only with GPUs."""
     code = script_code(view, view.line(view.steps.anchor[2])) if view.steps else None
     return code is not None and bool(code.calls("init_process_group", "DistributedDataParallel", "DDP"))
 

@@ -161,12 +161,8 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
     """
     if stage.name != "map" and not count_workers(site):
         basis = "the feed has measured each of its stages; the cure saves at most the whole wait"
-        yield Cure(
-            "find the feed's slowest stage and shorten it",
-            "print(feed.explain())",
-            basis,
-            hide_waits(view, site),
-        )
+        title = "find the feed's slowest stage and shorten it"
+        yield Cure(title, "print(feed.explain())", basis, hide_waits(view, site))
         return
     where = "ray" if count_workers(site) else "process"
     code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
