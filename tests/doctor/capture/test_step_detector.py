@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from forebay.doctor.capture.ledger import NEVER
+from forebay.doctor.capture.ledger import AT_NEXT_EVENT, NEVER
 from forebay.doctor.capture.step_detector import StepDetector
 
 STEP, UPLOAD, BUILD = ("step", "optimizer.step", 3), ("upload", "tf.constant", 7), ("build", "Dataset", 9)
@@ -288,6 +288,32 @@ def test_early_records_of_another_site_are_dropped():
     report(detector, STEP, 5, start=12 * MILLISECOND)
     detector.finish(20 * MILLISECOND)
     assert (detector.anchor, detector.traced_step_ends) == (None, [])
+
+
+def test_a_loop_that_ends_during_its_early_records_does_not_hide_the_training():
+    detector = with_device()
+    assert walk(detector, OPS, 7) == 6
+    assert detector.phase == "early tracing"
+    report(detector, OPS, 2, start=6 * MILLISECOND)
+    assert walk(detector, STEP, 9, start=1_000 * MILLISECOND) == 3
+    assert (detector.phase, detector.traced_step_ends) == ("profiling", [])
+    report(detector, STEP, 60, start=1_100 * MILLISECOND)
+    assert (detector.phase, detector.anchor) == ("timing", STEP)
+
+
+@pytest.mark.parametrize(("pause_ms", "ends"), [(10, False), (5_000, True)])
+def test_another_loop_of_the_same_kind_ends_the_early_records_only_after_the_first_loop(pause_ms, ends):
+    detector = with_device()
+    assert walk(detector, UPLOAD, 6) == 6
+    other = ("upload", "tf.constant", 40)
+    assert walk(detector, other, 9, start=(6 + pause_ms) * MILLISECOND) == (3 if ends else None)
+
+
+def test_other_sites_are_reported_while_early_steps_are_recorded():
+    detector = with_device()
+    walk(detector, STEP, 6)
+    assert detector.next_report(STEP, 6 * MILLISECOND) == AT_NEXT_EVENT
+    assert detector.next_report(UPLOAD, 6 * MILLISECOND)[1] == 16 * MILLISECOND
 
 
 def test_a_more_reliable_site_is_recorded_early_again():

@@ -1,10 +1,11 @@
-"""A call site whose events may mark steps, with their number and times."""
+"""Call sites whose events may mark steps, with the number and the times of these events."""
 
 from dataclasses import dataclass
 
+from forebay.doctor.capture.ledger import SiteKey
 from forebay.doctor.model.events import LOOP_MARKS, EventKind
 
-__all__ = ["MIN_COUNT", "PRIORITY", "LoopSite", "make_loop_site"]
+__all__ = ["MIN_COUNT", "PRIORITY", "LoopSite", "LoopSites", "make_loop_site"]
 
 # How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
 PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
@@ -84,3 +85,27 @@ def make_loop_site(kind: str, now: int, *, wait_seconds: float) -> LoopSite | No
     if priority is None:
         return None
     return LoopSite(priority, now + int(wait_seconds * _LONG_WAITS.get(kind, 1) * 1e9), now)
+
+
+class LoopSites(dict[SiteKey, LoopSite]):
+    """The call sites of a run."""
+
+    def find(self, site: SiteKey, now: int, *, wait_seconds: float) -> LoopSite | None:
+        """Return a site, added if it is new; None if events of its kind cannot mark steps."""
+        if site not in self and (made := make_loop_site(site[0], now, wait_seconds=wait_seconds)) is not None:
+            self[site] = made
+        return self.get(site)
+
+    def best_priority(self, now: int, min_count: int = MIN_COUNT) -> int:
+        """Return the priority of the most reliable site that still recurs.
+
+        If none recurs, return a number that is larger than every priority.
+        """
+        priorities = (site.priority for site in self.values() if site.is_alive(now, min_count))
+        return min(priorities, default=len(PRIORITY))
+
+    def restart_warm_up(self, priority: int = 0) -> None:
+        """Restart the warm-up of all sites whose priority is at least `priority`."""
+        for site in self.values():
+            if site.priority >= priority:
+                site.warm_at = 0

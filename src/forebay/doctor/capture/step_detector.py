@@ -19,15 +19,17 @@ site recurs: the first step may copy its batch twice, and then compile for ten s
 
 A loop may end before the phase `tracing`. So in a process with CUDA, `early tracing` records a few steps of a site on
 the device, after its first profiled steps, or even before its warm-up has ended if steps take long. Then profiling
-starts again. If the loop ends before `tracing`, the capture contains these early records.
+starts again. If the loop ends before `tracing`, the capture contains these early records. If the loop ends during
+`early tracing`, another loop is profiled from its beginning.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from forebay.doctor.capture.ledger import AT_NEXT_EVENT, NEVER, NextReport, SiteKey
-from forebay.doctor.capture.loop_site import MIN_COUNT, PRIORITY, LoopSite, make_loop_site
+from forebay.doctor.capture.loop_site import MIN_COUNT, PRIORITY, LoopSite, LoopSites
 from forebay.doctor.model.events import EventKind
 
 __all__ = ["Phase", "SiteKey", "StepDetector"]
@@ -40,6 +42,7 @@ _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` ar
 _BLOCK_STEPS = 16  # short steps are timed in blocks of this many
 # Further compilations do not build the model: the loop itself compiles.
 _MAX_BUILDING_COMPILATIONS = 200
+_OTHER_REPORT_NS = 10_000_000  # in `early tracing`, the ledger reports other sites at their first event after this time
 _MAX_REPORT_NS = 100_000_000  # while profiling, the ledger reports a site at its first event after this time
 
 
@@ -74,7 +77,7 @@ class StepDetector:
     traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of steps recorded on the device
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
     _input_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of `input tracing`
-    _sites: dict[SiteKey, LoopSite] = field(default_factory=dict)
+    _sites: LoopSites = field(default_factory=LoopSites)
     _compilations: int = 0  # reported while profiling
     _compiled_until: int = 0  # nanoseconds; end of the last compilation that `on_compilation` got
     _times_blocks: bool = False  # whether steps are timed in blocks
@@ -82,6 +85,7 @@ class StepDetector:
     _sampled_site: SiteKey | None = None
     _sampled_steps: int = 0  # number of steps profiled before `early tracing`; 0: unknown
     _early_site: SiteKey | None = None  # the site whose steps `traced_step_ends` are; None before `early tracing`
+    _other_reports: Counter[SiteKey] = field(default_factory=Counter)  # of other sites in `early tracing`
     _is_tracing_refused: bool = False  # whether there is no device to record
 
     def on_site(self, site: SiteKey, count: int, now: int) -> bool:
@@ -90,11 +94,11 @@ class StepDetector:
             if site[0] == EventKind.COMPILE:
                 self._compilations += 1
                 if self._compilations <= _MAX_BUILDING_COMPILATIONS:
-                    self._restart_warm_up(PRIORITY[EventKind.OPS])
+                    self._sites.restart_warm_up(PRIORITY[EventKind.OPS])
                 return False
             return self._on_profiled_site(site, count, now)
         if self.phase == "early tracing":
-            return self._on_early_traced_site(site, now)
+            return self._on_early_traced_site(site, count, now)
         if site != self.anchor or self.phase == "done":
             return False
         has_enough = self._add_step(now)
@@ -130,7 +134,7 @@ class StepDetector:
         The result is an event count and a time (ns); the ledger reports the site at the earlier one.
         """
         if self.phase == "early tracing":
-            return AT_NEXT_EVENT if site == self._sampled_site else NEVER
+            return AT_NEXT_EVENT if site == self._sampled_site else (_NO_COUNT, now + _OTHER_REPORT_NS)
         if self.phase != "profiling":
             return AT_NEXT_EVENT if site == self.anchor else NEVER
         loop_site = self._sites.get(site)
@@ -181,7 +185,7 @@ class StepDetector:
         """Return the best priority of sites that recur; for operations, also of ended sites."""
         is_of_operations = self._sampled_site is not None and self._sampled_site[0] == EventKind.OPS
         ended = [site.priority for site in self._sites.values() if is_of_operations and site.count > self.warm_up]
-        return min([self._best_priority(now), *ended])
+        return min([self._sites.best_priority(now), *ended])
 
     def _prefer_later_steps(self, loop_site: LoopSite) -> None:
         """Use the steps since the last warm-up as the window, if there are enough."""
@@ -213,8 +217,7 @@ class StepDetector:
 
     def _on_profiled_site(self, site: SiteKey, count: int, now: int) -> bool:
         """Process a report in the phase `profiling`; return whether the phase has changed."""
-        loop_site = self._sites.get(site) or self._add_site(site, now)
-        if loop_site is None:
+        if (loop_site := self._sites.find(site, now, wait_seconds=self.wait_seconds)) is None:
             return False
         loop_site.count, loop_site.last = count, now
         if not loop_site.warm_at:
@@ -240,7 +243,7 @@ class StepDetector:
         # An OPS event is the last choice, and few events in a long time may belong to one step. In both cases one event
         # of a more reliable site is enough to prefer that site.
         min_count = 1 if loop_site.priority == PRIORITY[EventKind.OPS] or not has_all_steps else MIN_COUNT
-        if loop_site.priority > self._best_priority(now, min_count):
+        if loop_site.priority > self._sites.best_priority(now, min_count):
             return False  # a more reliable site recurs too, and marks the steps
         if loop_site.priority and now - loop_site.warm_at < self.sample_seconds * 1e9:
             return False  # the sample is too short to be reliable
@@ -257,8 +260,9 @@ class StepDetector:
 
     def _is_slow(self, loop_site: LoopSite, now: int) -> bool:
         """Whether `early tracing` must not wait for more steps, because each of them takes long."""
-        is_slow = loop_site.takes_long(self.early_events, self.early_seconds, now)
-        return is_slow and self._may_trace_early(loop_site, now)
+        return self._may_trace_early(loop_site, now) and loop_site.takes_long(
+            self.early_events, self.early_seconds, now
+        )
 
     def _find_training(self) -> SiteKey | None:
         """Return the STEP site with the most profiled steps; None if it has too few.
@@ -286,8 +290,9 @@ class StepDetector:
 
         No more reliable site may recur, and `early tracing` must not have recorded a site that is as reliable.
         """
-        is_first = self._early_site is None or loop_site.priority < PRIORITY[self._early_site[0]]
-        return is_first and not self._is_tracing_refused and loop_site.priority <= self._best_priority(now, 1)
+        if self._is_tracing_refused or loop_site.priority > self._sites.best_priority(now, 1):
+            return False
+        return self._early_site is None or loop_site.priority < PRIORITY[self._early_site[0]]
 
     def _begin_early_tracing(self, site: SiteKey, loop_site: LoopSite, now: int) -> bool:
         """Begin `early tracing` if there is a device; return whether the phase has changed."""
@@ -298,39 +303,41 @@ class StepDetector:
         self._sampled_site = self._early_site = site
         self._sampled_steps = min(self.early_steps, loop_site.count - loop_site.count_at_start - 2)
         self.traced_step_ends = []
+        self._other_reports.clear()
         return True
 
-    def _on_early_traced_site(self, site: SiteKey, now: int) -> bool:
+    def _on_early_traced_site(self, site: SiteKey, count: int, now: int) -> bool:
         """Process a report in the phase `early tracing`; return whether the phase has changed."""
         if site != self._sampled_site:
-            return False
+            return self._ends_early_tracing(site, count, now)
+        self._sites[site].last = now
         self.traced_step_ends.append(now)
         if not self._is_enough(self.traced_step_ends, self.early_traced_steps):
             return False
         self.phase, self.warm_up = "profiling", min(self.warm_up, self.warm_up_again)
-        self._restart_warm_up()
+        self._sites.restart_warm_up()
         return True
 
-    def _add_site(self, site: SiteKey, now: int) -> LoopSite | None:
-        """Add and return a site; None if events of its kind cannot mark steps."""
-        loop_site = make_loop_site(site[0], now, wait_seconds=self.wait_seconds)
-        if loop_site is not None:
-            self._sites[site] = loop_site
-        return loop_site
-
-    def _best_priority(self, now: int, min_count: int = MIN_COUNT) -> int:
-        """Return the priority of the most reliable site that still recurs.
-
-        If none recurs, return a number that is larger than every priority.
-        """
-        priorities = (site.priority for site in self._sites.values() if site.is_alive(now, min_count))
-        return min(priorities, default=len(PRIORITY))
+    def _ends_early_tracing(self, site: SiteKey, count: int, now: int) -> bool:
+        """Return to `profiling` if a more reliable site recurs, or another site after the end of the sampled loop."""
+        loop_site = self._sites.find(site, now, wait_seconds=self.wait_seconds)
+        if loop_site is None or self._sampled_site is None:
+            return False
+        loop_site.count, loop_site.last = count, now
+        self._other_reports[site] += 1
+        sampled = self._sites[self._sampled_site]
+        has_ended = loop_site.priority < sampled.priority or not sampled.is_alive(now, 1)
+        if self._other_reports[site] < MIN_COUNT or not has_ended:
+            return False
+        self.phase, self._sampled_site, self._early_site, self.traced_step_ends = "profiling", None, None, []
+        self._sites.restart_warm_up()
+        return True
 
     def _pause(self, site: SiteKey, loop_site: LoopSite, now: int) -> None:
         """Store the sample of this site, and pause all hooks until its `wait_until`."""
         self._sampled_site, self.start, self.end = site, loop_site.warm_at, now
         self.paused_until = loop_site.wait_until
-        self._restart_warm_up()
+        self._sites.restart_warm_up()
 
     def _resume_for(self, loop_site: LoopSite, now: int) -> None:
         """End the pause if this site recurs and is more reliable than the sampled site."""
@@ -340,10 +347,4 @@ class StepDetector:
             and loop_site.is_alive(now)
         ):
             self.paused_until = 0
-            self._restart_warm_up()
-
-    def _restart_warm_up(self, priority: int = 0) -> None:
-        """Restart the warm-up of all sites whose priority is at least `priority`."""
-        for site in self._sites.values():
-            if site.priority >= priority:
-                site.warm_at = 0
+            self._sites.restart_warm_up()
