@@ -22,6 +22,7 @@ from forebay.doctor.rules import (
     pipeline_edits,
     read_edits,
     step_edits,
+    tape_edits,
     xla_edits,
 )
 from forebay.doctor.rules.edits import format_edits
@@ -29,8 +30,9 @@ from forebay.doctor.rules.edits import format_edits
 DOCTOR = Path(__file__).parents[1]
 FAULTY = [path for path in sorted(DOCTOR.glob("scripts/*/*.py")) if not path.stem.endswith("_healthy")]
 SOURCES = [path.read_text() for path in [*FAULTY, *sorted(DOCTOR.glob("situations/*.py"))]]
-# Keys of MAKERS that edit none of these scripts: none uses Flax, and none maps rows by arithmetic alone.
-UNUSED = {"cache_modules", "batch_before_map"}
+# Keys of MAKERS that edit none of these scripts: none uses Flax, none maps rows by arithmetic alone, and the tapes of
+# TensorFlow are in functions.
+UNUSED = {"cache_modules", "batch_before_map", "compile_tape"}
 MAKERS = {
     "feed_of_loop": partial(batch_edits.feed_of_loop, framework="torch"),
     "feed_of_lists": partial(batch_edits.feed_of_loop, framework="torch", list_dtype="float32"),
@@ -42,6 +44,7 @@ MAKERS = {
     "compile_function": partial(compile_edits.compile_function, framework="tensorflow"),
     "compile_torch_model": compile_edits.compile_torch_model,
     "compile_with_xla": xla_edits.compile_with_xla,
+    "compile_tape": tape_edits.compile_tape,
     "jit_statements": lambda code, number: jit_loop(code, number),
     "cache_modules": nnx_modules.cache_modules,
     "change_loader": partial(input_edits.change_loader, num_workers="2"),

@@ -22,6 +22,7 @@ from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
 __all__ = [
+    "HOST_CALLS",
     "can_compile",
     "compile_function",
     "compile_keras",
@@ -40,7 +41,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _TRAINING_CALLS = ("fit", "train_on_batch")
 _COMPILERS = frozenset({"function", "jit", "pmap", "compile", "filter_jit"})  # last names of compiling decorators
 # Calls that read a value on the host, which no compiled function can do.
-_HOST_CALLS = frozenset({"item", "tolist", "numpy", "float", "int", "bool", "print", "append", "device_get"})
+HOST_CALLS = frozenset({"item", "tolist", "numpy", "float", "int", "bool", "print", "append", "device_get"})
 
 
 def step_function(code: ScriptCode, number: int, anchor: int | None = None) -> Function | None:
@@ -128,7 +129,7 @@ def _computes_on_tensors(code: ScriptCode, statement: ast.Assign) -> bool:
     lines = executed_lines(code, [statement])
     functions = [each for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines]
     calls = [node for each in (statement, *functions) for node in ast.walk(each) if isinstance(node, ast.Call)]
-    is_on_host = any(last_name(call) in _HOST_CALLS or is_numpy(call, numpy_names(code)) for call in calls)
+    is_on_host = any(last_name(call) in HOST_CALLS or is_numpy(call, numpy_names(code)) for call in calls)
     return not is_on_host and all(can_compile(code, function, "tensorflow") for function in functions)
 
 
@@ -153,7 +154,7 @@ def _host_values(code: ScriptCode, loop: ast.For | ast.While) -> set[str]:
 
 
 def _is_number(value: ast.expr) -> bool:
-    is_call = isinstance(value, ast.Call) and last_name(value) in (*_HOST_CALLS, "len", "time", "perf_counter")
+    is_call = isinstance(value, ast.Call) and last_name(value) in (*HOST_CALLS, "len", "time", "perf_counter")
     return is_call or isinstance(value, ast.Constant)
 
 
@@ -312,7 +313,7 @@ def can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
 def stays_on_device(function: Function) -> bool:
     """Whether a function is no generator, and reads no value on the host."""
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-    return not any(last_name(call) in _HOST_CALLS for call in calls) and not makes_generator(function)
+    return not any(last_name(call) in HOST_CALLS for call in calls) and not makes_generator(function)
 
 
 def makes_generator(function: Function) -> bool:

@@ -10,12 +10,19 @@ from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.eager_time import EagerTime, eager_time
 from forebay.doctor.analyse.framework import array_framework, framework_of, is_framework_function, is_module_traversal
 from forebay.doctor.analyse.host_lines import host_lines
+from forebay.doctor.analyse.script_code import script_code
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, LedgerEvent, Line
-from forebay.doctor.predict.compile_cure_changes import CallingTime, compile_eager_step, compile_part
+from forebay.doctor.predict.compile_cure_changes import (
+    CallingTime,
+    compile_eager_step,
+    compile_part,
+    compile_step_with_xla,
+)
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import CompiledStep, fit_compiled_step, fit_keras_compile, keras_setting
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import location
+from forebay.doctor.rules.xla_edits import supports_xla, with_xla
 
 __all__ = ["MIN_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
 
@@ -201,15 +208,33 @@ def examine(view: RuleView) -> Iterator[Finding]:
         title=_title(view, total),
         line=_transform_line(view) or main_site.line,
         seconds=time.call_overhead if time is not None and time.computing is not None else least,
-        cures=(_compile_cure(view, sites, framework, time),),
+        cures=tuple(_cures(view, sites, framework, time)),
         evidence=(_describe_compiled(compiled), *_main_lines_evidence(view, sites, total)),
         why_more="A compiled step may also compute faster, because it runs fewer and larger operations.",
     )
 
 
-def _compile_cure(view: CaptureView, sites: Sequence[CallSite], framework: str, time: EagerTime | None) -> Cure:
-    """Return the cure that compiles the step, or the part that its code can compile."""
+def _cures(view: CaptureView, sites: Sequence[CallSite], framework: str, time: EagerTime | None) -> Iterator[Cure]:
+    """Yield the cure that compiles the step, and the cure that compiles it with XLA if that fits the script."""
     step = _compiled_step(view, sites, framework)
+    yield _compile_cure(view, sites, framework, time, step)
+    code = script_code(view, _step_line(view))
+    is_whole = _compiled_share(view, sites, step) >= WHOLE_SHARE
+    if framework != "tensorflow" or view.device is None or code is None or not is_whole or not supports_xla(code):
+        return
+    if text := with_xla(step.code):
+        basis = f"{sum(map(operations_per_step, sites)):.0f} calls become one program; its shapes must stay the same"
+        yield Cure("compile the step with XLA", text, basis, compile_step_with_xla(view))
+
+
+def _step_line(view: CaptureView) -> Line | None:
+    return view.line(view.steps.anchor[2]) if view.steps else None
+
+
+def _compile_cure(
+    view: CaptureView, sites: Sequence[CallSite], framework: str, time: EagerTime | None, step: CompiledStep
+) -> Cure:
+    """Return the cure that compiles the step, or the part that its code can compile."""
     inside = [site for site in sites if step.contains(site.line)]
     total, count = sum(map(operations_per_step, sites)), sum(map(operations_per_step, inside))
     becomes = "part of a compiled one" if _compiled_calls(view) else "one"

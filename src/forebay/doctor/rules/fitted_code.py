@@ -25,6 +25,7 @@ from forebay.doctor.rules import (
     loop_edits,
     pipeline_edits,
     read_edits,
+    tape_edits,
 )
 from forebay.doctor.rules.edits import Edit, format_edits
 
@@ -260,11 +261,12 @@ def fit_compiled_step(
     """Return the code that compiles the largest share of the operations on these lines.
 
     `share` computes this share. If several codes have the largest share, return the first. For JAX, code that moves
-    statements of the loop into a jitted function comes first.
+    statements of the loop into a jitted function comes first. For TensorFlow, such code comes last.
     """
     jitted = (_fit_jit(view, lines) for _ in range(framework == "jax"))
     decorated = (_fit_decorator(view, line, framework) for line in lines)
-    fitted = [step for step in (*jitted, *decorated) if step.code]
+    taped = (_fit_compiled(view, line, tape_edits.compile_tape) for line in lines if framework == "tensorflow")
+    fitted = [step for step in (*jitted, *decorated, *taped) if step.code]
     return max(fitted, key=share, default=CompiledStep())
 
 

@@ -2,7 +2,7 @@
 
 import ast
 import builtins
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from forebay.doctor.analyse.script_code import (
@@ -17,7 +17,7 @@ from forebay.doctor.rules.compile_edits import can_compile, is_compiled, jit_nam
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.function_edits import called_objects
 
-__all__ = ["jit_statements"]
+__all__ = ["jit_statements", "names_outside", "names_read_first"]
 
 _MODULES = ("jax", "jax.numpy", "jax.nn", "jax.random", "jax.lax", "optax", "jax.scipy", "jax.tree_util")
 # Methods of arrays and of optimizers that run inside of a jitted function. Other methods may belong to any object.
@@ -57,10 +57,10 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     outside = {inner for part in host_parts for inner in ast.walk(part)}
     nodes = [node for each in block for node in ast.walk(each) if node not in outside]
     called = {root_name(node.func) for node in nodes if isinstance(node, ast.Call)}
-    free = [name for name in _names_read_first(block, outside) if name not in called or name in changed]
+    free = [name for name in names_read_first(block, outside) if name not in called or name in changed]
     # Data that JAX converts is a parameter too. Otherwise it would be a constant of the compiled function.
     parameters = [name for name in free if name in changed | _converted_names(nodes) or _is_jax_array(code, name)]
-    outputs = [name for name in sorted(stored_names(*block)) if name in _names_outside(code, block)]
+    outputs = [name for name in sorted(stored_names(*block)) if name in names_outside(code, block)]
     if not outputs or _objects_in(code, nodes) & (changed | called_objects(code, outer)):
         return []  # the compiled function would keep the first value of `self.rate`
     name = "train_step" if "train_step" not in code.all_names else code.new_name("jitted_step")
@@ -294,10 +294,10 @@ def _jax_names(code: ScriptCode) -> set[str]:
     return found
 
 
-def _names_read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = ()) -> Iterator[str]:
+def names_read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = ()) -> Iterator[str]:
     """Yield the names that statements read before they assign them, except at nodes `outside`."""
     assigned, seen = set(dir(builtins)), set[str]()
-    for statement in block:
+    for statement in _in_order_of_execution(block):
         local = {
             name
             for node in ast.walk(statement)
@@ -316,7 +316,23 @@ def _names_read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = 
         assigned |= stored_names(statement)
 
 
-def _names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:
+def _in_order_of_execution(block: Iterable[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
+    """Yield statements, and the parts of `with` and `for` statements, in the order in which they run."""
+    for statement in block:
+        if isinstance(statement, ast.With):
+            for item in statement.items:
+                yield item.context_expr
+                yield from filter(None, [item.optional_vars])
+            yield from _in_order_of_execution(statement.body)
+        elif isinstance(statement, ast.For):
+            yield statement.iter
+            yield statement.target
+            yield from _in_order_of_execution(statement.body)
+        else:
+            yield statement
+
+
+def names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:
     """Return the names whose values after a block are needed.
 
     Code outside of the block reads these names; or the block itself reads them in the next step, before it assigns
@@ -332,4 +348,4 @@ def _names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:
     augmented = {
         root_name(node.target) for node in ast.walk(scope) if isinstance(node, ast.AugAssign) and node not in inside
     }
-    return read | augmented | set(_names_read_first(block))
+    return read | augmented | set(names_read_first(block))

@@ -7,8 +7,15 @@ from forebay.doctor.rules.called_code import keeps_old_values
 from forebay.doctor.rules.compile_edits import stays_on_device, step_function
 from forebay.doctor.rules.edits import Edit
 
-__all__ = ["compile_with_xla", "has_recurrence"]
+__all__ = ["compile_with_xla", "has_recurrence", "supports_xla", "with_xla"]
 
+# Operations that XLA cannot compile, or whose results have no constant shape.
+_UNSUPPORTED = (
+    *("boolean_mask", "unique", "where", "py_function", "numpy_function", "ragged", "RaggedTensor", "SparseTensor"),
+    *("embedding_lookup_sparse", "non_max_suppression", "crop_and_resize", "ctc_loss", "ctc_decode", "Assert"),
+    *("TextVectorization", "StringLookup", "IntegerLookup", "Hashing", "CategoryEncoding", "Discretization"),
+    *("RandomRotation", "RandomZoom", "RandomTranslation", "RandomHeight", "RandomWidth"),
+)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _RECURRENT_LAYERS = (
     "LSTM",
@@ -29,7 +36,7 @@ def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
     statement = code.statement_at(number)
     if function is None and statement is not None and not code.loops_around(statement):
         function = code.function_around(statement)
-    if function is None or has_recurrence(code):
+    if function is None or not supports_xla(code):
         return []
     decorator = _tf_decorator(function)
     if decorator is None:
@@ -65,3 +72,17 @@ def has_recurrence(code: ScriptCode) -> bool:
     XLA needs constant shapes inside of such loops. In a script with LSTM layers, it compiled again in every step.
     """
     return bool(code.calls(*_RECURRENT_LAYERS, "while_loop", "scan", "TensorArray"))
+
+
+def supports_xla(code: ScriptCode) -> bool:
+    """Whether a script has no part that XLA is known not to compile well."""
+    return not has_recurrence(code) and not code.calls(*_UNSUPPORTED)
+
+
+def with_xla(text: str) -> str:
+    """Return the code of a cure with XLA for the `tf.function` that it adds; "" if it adds none."""
+    lines = text.split("\n")
+    added = [line for line in lines if line.endswith(".function") and line.startswith("@")]
+    if len(added) != 1:
+        return ""
+    return "\n".join(f"{line}(jit_compile=True)" if line in added else line for line in lines)

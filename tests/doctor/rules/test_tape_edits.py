@@ -1,0 +1,110 @@
+"""The cure that moves a gradient step into a `tf.function` trains as before, and refuses what it could change."""
+
+import runpy
+
+import numpy as np
+import pytest
+from tests.doctor.applied_cures import apply_cure
+from tests.doctor.rules.edited_code import code_after
+
+from forebay.doctor.analyse.script_code import ScriptCode
+from forebay.doctor.rules.tape_edits import compile_tape
+from forebay.doctor.rules.xla_edits import supports_xla, with_xla
+
+SCRIPT = """import numpy as np
+import tensorflow as tf
+
+tf.keras.utils.set_random_seed(0)
+x = np.random.default_rng(0).random((24, 4), np.float32)
+model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="tanh"), tf.keras.layers.Dense(1)])
+optimizer = tf.keras.optimizers.Adam(0.1)
+loss_fn = tf.keras.losses.MeanSquaredError()
+rows = tf.data.Dataset.from_tensor_slices((x, x.sum(1)))
+rows = rows.batch(5)
+losses = []
+for epoch in range(2):
+    for step, (inputs, targets) in enumerate(rows):
+        inputs = tf.cast(inputs, tf.float32)
+        with tf.GradientTape() as tape:
+            # the forward pass
+            outputs = model(inputs, training=True)
+            loss = loss_fn(targets, outputs)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        for gradient in gradients:
+            tf.clip_by_norm(gradient, 15)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        losses.append(float(loss) + step)
+"""
+LINE = 22
+
+
+@pytest.mark.parametrize("uses_xla", [False, True])
+def test_the_compiled_step_trains_as_the_script_does(tmp_path, uses_xla):
+    code = code_after(SCRIPT, LINE, compile_tape)
+    assert "loss = train_step(inputs, targets)" in code
+    results = []
+    for name, text in ("before.py", SCRIPT), ("after.py", apply_cure(SCRIPT, with_xla(code) if uses_xla else code)):
+        path = tmp_path / name
+        path.write_text(text)
+        names = runpy.run_path(str(path))
+        results.append([*names["losses"], *(weight.ravel() for weight in names["model"].get_weights())])
+    assert len(results[0]) == 10 + 4
+    for before, after in zip(*results, strict=True):
+        np.testing.assert_allclose(before, after, rtol=1e-4)
+
+
+def test_two_models_with_two_tapes_become_one_function():
+    source = """import tensorflow as tf
+for images in tf.data.Dataset.from_tensor_slices(data).batch(8).take(5):
+    noise = tf.random.normal([8, 100])
+    with tf.GradientTape() as first, tf.GradientTape() as second:
+        made = generator(noise)
+        real, fake = critic(images), critic(made)
+        loss, other = tf.reduce_mean(fake), tf.reduce_mean(real - fake)
+    a = first.gradient(loss, generator.trainable_variables)
+    b = second.gradient(other, critic.trainable_variables)
+    adam.apply_gradients(zip(a, generator.trainable_variables))
+    rms.apply_gradients(zip(b, critic.trainable_variables))
+    history(loss)
+"""
+    code = code_after(source, 10, compile_tape)
+    assert "def train_step(images, noise):" in code or "def train_step(noise, images):" in code
+    assert code.count("apply_gradients") == 2
+    assert "loss = train_step(" in code
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("loss_fn(targets, outputs)", "loss_fn(targets, outputs) * step"),  # a number that changes in each step
+        ("loss_fn(targets, outputs)", "loss_fn(targets, outputs); print(loss)"),
+        ("loss_fn(targets, outputs)", "loss_fn(targets, outputs.numpy())"),
+        ("loss_fn(targets, outputs)", "np.mean(outputs)"),
+        ("loss_fn(targets, outputs)", "unknown.measure(outputs)"),  # a method that may keep Python values
+        ("rows = rows.batch(5)", "rows = [(x, x.sum(1))]"),  # not known to be tensors
+        ("losses.append(float(loss) + step)", "losses.append(tape)"),  # a tape is no result of a `tf.function`
+        ("for gradient in gradients:", "for gradient in rows:"),
+        ("        optimizer.apply", "        if step:\n            optimizer.apply"),
+        ("gradients = tape", "model = tf.keras.Sequential(); gradients = tape"),  # the loop replaces a captured object
+    ],
+)
+def test_a_step_that_a_function_would_change_is_left_as_it_is(old, new):
+    source = SCRIPT.replace(old, new)
+    assert source != SCRIPT
+    assert code_after(source, LINE, compile_tape) == ""
+
+
+def test_a_model_that_reads_values_in_python_is_not_compiled():
+    layer = "class Own(tf.keras.Model):\n    def call(self, x):\n        return x * float(x[0])\n"
+    assert code_after(SCRIPT, LINE, compile_tape)
+    assert code_after(SCRIPT + layer, LINE, compile_tape) == ""
+
+
+def test_xla_is_not_added_to_operations_that_it_does_not_compile():
+    assert supports_xla(ScriptCode(SCRIPT))
+    for line in "tf.boolean_mask(x, y)", "keras.layers.LSTM(3)", "layers.RandomRotation(0.1)", "tf.unique(x)":
+        assert not supports_xla(ScriptCode(SCRIPT + line))
+    assert with_xla("# before line 1:\n@tf.function\ndef f(): ...") == (
+        "# before line 1:\n@tf.function(jit_compile=True)\ndef f(): ..."
+    )
+    assert with_xla("# instead of line 1:\nfit(x)") == ""
