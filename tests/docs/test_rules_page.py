@@ -17,7 +17,14 @@ from forebay.doctor.rules.registry import RULES
 PAGE = ROOT / "docs" / "rules.md"
 EXAMPLES = DOCTOR / "rule_examples"
 FOUND_ON_CPU = ("host", "keras_steps")
-RUN_ON_CPU = (*FOUND_ON_CPU, "allocator", "collectives", "jax_steps", "memory_bound")  # `nnx_modules` needs Flax
+RUN_ON_CPU = (
+    *FOUND_ON_CPU,
+    "allocator",
+    "collectives",
+    "jax_steps",
+    "memory_bound",
+    "unused_gpu",
+)  # `nnx_modules` needs Flax
 ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517"}
 ENVIRONMENT = (
     os.environ | ONE_RANK | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "KERAS_BACKEND": "tensorflow"}

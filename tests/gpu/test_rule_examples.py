@@ -10,7 +10,13 @@ import pytest
 from tests.gpu.processes import SHARING
 from tests.support.paths import DOCTOR
 
-EXAMPLES = {"allocator": "torch", "jax_steps": "jax", "memory_bound": "torch", "nnx_modules": "flax"}  # rule: package
+EXAMPLES = {  # rule: package
+    "allocator": "torch",
+    "jax_steps": "jax",
+    "memory_bound": "torch",
+    "nnx_modules": "flax",
+    "unused_gpu": "torch",
+}
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(300),

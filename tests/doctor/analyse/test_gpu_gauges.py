@@ -132,6 +132,28 @@ def test_the_report_says_that_a_script_of_pytorch_leaves_the_gpu_unused():
     )
 
 
+def test_a_counted_step_of_an_unused_gpu_is_a_finding_with_a_cure():
+    capture = recorded_loop(TORCH_GPU)
+    capture = replace(capture, facts=capture.facts | {"operators": 40})
+    diagnosis = diagnose(capture)
+    step = diagnosis.view.step_seconds
+    (finding,) = diagnosis.findings
+    graph, eager = finding.cures
+    assert (finding.rule, finding.line) == ("unused_gpu", diagnosis.view.line(diagnosis.view.steps.anchor[2]))
+    assert "40 operators" in sentences.format_headline(diagnosis)
+    assert 0 < eager.high < graph.high < step
+    assert "CUDAGraph" in graph.code
+    assert "CUDAGraph" not in eager.code
+
+
+@pytest.mark.parametrize("operators", [0, 3, 10_000_000])
+def test_an_unused_gpu_without_a_gain_is_only_named(operators):
+    capture = recorded_loop(TORCH_GPU)
+    diagnosis = diagnose(replace(capture, facts=capture.facts | {"operators": operators}))
+    assert diagnosis.findings == ()
+    assert sentences.format_headline(diagnosis) == sentences.GPU_UNUSED
+
+
 @pytest.mark.parametrize(
     ("frameworks", "rows"), [(TORCH, ()), (TENSORFLOW_GPU, ()), (JAX, ()), (TORCH_GPU, [{"start": 1, "end": 2}])]
 )

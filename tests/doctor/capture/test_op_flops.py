@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.doctor.capture.op_flops import count_flops
+from forebay.doctor.capture.op_flops import count_computing, count_flops
 
 IMAGES, WEIGHTS, RESULT = [8, 3, 32, 32], [16, 3, 5, 5], [8, 16, 14, 14]
 QUERIES, KEYS = [2, 4, 128, 64], [2, 4, 256, 64]
@@ -52,3 +52,17 @@ def test_a_convolution_is_counted_by_its_backward_pass_only():
 @pytest.mark.parametrize("name", ["aten::convolution", "aten::_cudnn_rnn"])
 def test_a_product_whose_shapes_do_not_show_its_size_makes_the_sum_unknown(name):
     assert count_flops([("aten::mm", [[5, 7], [7, 11]]), (name, [IMAGES, WEIGHTS])]) is None
+
+
+def test_operators_that_only_call_others_or_make_views_do_not_count():
+    linear = ["aten::linear", "aten::t", "aten::transpose", None, None, "aten::addmm", "aten::expand", None, None, None]
+    assert count_computing(linear) == 1
+    assert count_computing(["aten::relu", "aten::clamp_min", None, None, "aten::view", None]) == 1
+    assert count_computing(["AddBackward0", None, "MyFunction", "aten::exp", None, None]) == 1
+    assert count_computing([]) == 0
+
+
+def test_the_operators_of_an_optimizer_count_as_one():
+    step = ["Optimizer.step#Adam.step", "aten::mul", None, "aten::add", None, None]
+    assert count_computing([*step, "aten::zero_", None]) == 2
+    assert count_computing([None, "aten::zero_", None]) == 1  # the recording began inside of an operator

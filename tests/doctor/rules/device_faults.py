@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tests.doctor.captures import LOOP, OTHER, STEP_LINE, TORCH_GPU
-from tests.doctor.device_rig import COPY_STREAM, run
+from tests.doctor.captures import LOOP, OTHER, STEP_LINE, TORCH_GPU, loop
+from tests.doctor.device_rig import COPY_STREAM, device_records, run
 from tests.support.paths import DOCTOR
 
 from forebay.doctor.model.capture import Capture
@@ -25,6 +25,11 @@ ADD16 = (
     "_ZN2at6native29vectorized_elementwise_kernelILi8ENS0_15CUDAFunctor_addIN3c108BFloat16EEESt5arrayIPcLm3EEEEviT0_T1_"
 )
 FUSION = "triton_poi_fused_add_convolution_gelu_3"
+
+
+def beside_unused_gpu(*, operators):
+    """Return a capture of PyTorch on the CPU, with a recording of a GPU that did nothing."""
+    return replace(loop(frameworks=TORCH_GPU, facts={"operators": operators}), device=device_records(()))
 
 
 def run_with_kernels(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
@@ -155,6 +160,7 @@ DEVICE_FAULTS = {
         5,
     ),
     "a Python loop of small kernels": ("launch_bound", run_with_kernels(tiny(80, us=3)), STEP_LINE),
+    "operators of PyTorch beside an unused GPU": ("unused_gpu", beside_unused_gpu(operators=40), STEP_LINE),
     "kernels of few numbers on a GPU": ("faster_on_cpu", run_with_kernels(tiny(20), "add", grids=(FEW,)), None),
 }
 
@@ -205,6 +211,8 @@ DEVICE_NEAR_MISSES = {
     "no collectives": ("collectives", run_with_kernels(computing(900), "gemm")),
     "a few launches": ("launch_bound", run_with_kernels(tiny(30, us=3))),
     "small kernels, launched as fast as the device runs them": ("launch_bound", run_with_kernels(computing(*[6] * 80))),
+    "operators that were not counted": ("unused_gpu", beside_unused_gpu(operators=0)),
+    "operators on a GPU": ("unused_gpu", run_with_kernels(tiny(20))),
     "kernels of many numbers": ("faster_on_cpu", run_with_kernels(tiny(20))),
     "kernels that take longer": ("faster_on_cpu", run_with_kernels(tiny(20, us=9), grids=(FEW,))),
     "kernels of few numbers, and a large upload": (

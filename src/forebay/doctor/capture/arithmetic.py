@@ -2,9 +2,9 @@
 
 The FLOPs of a step and its time show which share of the GPU's peak speed the model uses.
 
-PyTorch: in one step before the recorded steps, a profiler of PyTorch records the shapes of all operators. It makes this
-step longer by some microseconds per operator. The profiler does not use CUPTI, which the doctor itself needs, and
-compiled code stays compiled.
+PyTorch: in one step before the recorded steps, a profiler of PyTorch records the shapes of all operators, also if the
+script leaves the GPU unused. It makes this step longer by some microseconds per operator. The profiler does not use
+CUPTI, which the doctor itself needs, and compiled code stays compiled.
 
 JAX: after the recorded steps, the doctor reads the HLO texts of the compiled programs that the loop called.
 
@@ -22,7 +22,7 @@ from typing import Any
 from forebay.doctor.capture.device.ledger import active_profiler
 from forebay.doctor.capture.hlo_flops import UnknownFlopsError, count_hlo_flops
 from forebay.doctor.capture.hlo_module import Computation, HloModule, Instruction, parse_module
-from forebay.doctor.capture.op_flops import Shapes, count_flops
+from forebay.doctor.capture.op_flops import Shapes, count_computing, count_flops
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_of_programs", "kernel_nbytes"]
@@ -43,6 +43,7 @@ class ArithmeticRecorder:
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         self.facts: dict[str, Any] | None = None  # in the capture format; None if the FLOPs are unknown
+        self.operators = 0  # operators of PyTorch in one step that compute; 0 if unknown
         self.kernels: dict[str, int] = {}  # name of a kernel of XLA -> bytes that it reads and writes
         self._on_error = on_error
         self._thread = 0  # id of the thread whose operators are recorded; 0 if none
@@ -55,11 +56,11 @@ class ArithmeticRecorder:
     def start(self) -> None:
         """Start to record the operators of PyTorch.
 
-        Do nothing if the script does not use PyTorch on a GPU, or if a profiler is running.
+        Do nothing without PyTorch, or if a profiler is running.
         """
         torch = sys.modules.get("torch")
         try:
-            if torch is None or not torch.cuda.is_initialized() or active_profiler() is not None:
+            if torch is None or active_profiler() is not None:
                 return
             autograd = torch._C._autograd
             if autograd._profiler_enabled():
@@ -93,6 +94,7 @@ class ArithmeticRecorder:
         records, self._records = self._records, None
         try:
             flops = count_flops(_operators(records)) if records is not None else None
+            self.operators = count_computing(_nested_names(records)) if records is not None else 0
             source = "the shapes of the operators of one step"
             if not flops and len(step_ends) > 1:
                 flops, source = flops_of_graphs(events, step_ends), "the shapes of the graphs of one step"
@@ -115,6 +117,14 @@ def _operators(records: Any) -> Iterator[tuple[str, Shapes]]:
             if record.kind() == "push" and count < MAX_OPERATORS:  # the start of an operator
                 count += 1
                 yield record.name(), record.shapes()
+
+
+def _nested_names(records: Any) -> Iterator[str | None]:
+    """Yield the name of each operator at its start, and None at its end."""
+    for thread_records in records:
+        for record in thread_records:
+            if record.kind() in ("push", "pop"):
+                yield record.name() if record.kind() == "push" else None
 
 
 def flops_of_graphs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> float | None:

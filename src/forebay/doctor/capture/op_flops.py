@@ -9,7 +9,7 @@ it twice.
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
-__all__ = ["count_flops"]
+__all__ = ["count_computing", "count_flops"]
 
 Shape = Sequence[int]
 Shapes = Sequence[Shape]
@@ -33,6 +33,29 @@ def count_flops(operators: Iterable[tuple[str, Shapes]]) -> float | None:
             total += _FORMULAS[name](shapes)
     # The shapes of a convolution without a backward pass do not show its stride, so the size of its result is unknown.
     return float(total) if forward <= backward else None
+
+
+def count_computing(names: Iterable[str | None]) -> int:
+    """Return the number of operators that compute: each needs about one kernel of a GPU.
+
+    `names` has the name of each operator at its start, and None at its end. An operator that calls others does not
+    count, except products. Operators that only allocate memory or make views do not count, and the operators of an
+    optimizer count as one, because a fused optimizer has few kernels.
+    """
+    count, started, optimizers = 0, list[str](), 0
+    is_leaf = False
+    for name in names:
+        if name is not None:
+            optimizers += name.startswith(_OPTIMIZER)
+            started.append(name)
+            is_leaf = True
+            continue
+        ended = started.pop() if started else ""
+        computes = ended in _FORMULAS or (is_leaf and ended.startswith("aten::") and ended not in _WITHOUT_KERNEL)
+        count += ended.startswith(_OPTIMIZER) or (computes and not optimizers)
+        optimizers -= ended.startswith(_OPTIMIZER)
+        is_leaf = False
+    return count
 
 
 def _product(first: int) -> Callable[[Shapes], int]:
@@ -81,6 +104,28 @@ _FORMULAS: dict[str, Callable[[Shapes], int]] = {
     **{f"aten::_scaled_dot_product_{kind}_attention": _attention(0, 1) for kind in _ATTENTION},
     **{f"aten::_scaled_dot_product_{kind}_attention_backward": _attention(1, 2) for kind in _ATTENTION},
 }
+_OPTIMIZER = "Optimizer.step#"  # start of the name of a record that contains the operators of an optimizer
+# Operators that allocate memory, make views or read values, which needs no kernel.
+_WITHOUT_KERNEL = frozenset(
+    f"aten::{name}"
+    for name in (
+        *(
+            "alias",
+            "as_strided",
+            "chunk",
+            "detach",
+            "detach_",
+            "empty",
+            "empty_like",
+            "empty_strided",
+            "expand",
+            "item",
+        ),
+        *("lift_fresh", "permute", "reshape", "resize_", "resolve_conj", "resolve_neg", "result_type", "select"),
+        *("set_", "slice", "split", "squeeze", "t", "to", "transpose", "unbind", "unsqueeze", "view", "view_as"),
+        *("_local_scalar_dense", "_reshape_alias", "_unsafe_view", "is_nonzero", "numpy_T", "requires_grad_"),
+    )
+)
 # Products whose operations the shapes do not show.
 _UNKNOWN = frozenset(
     {"aten::_cudnn_rnn", "aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_thnn_fused_lstm_cell"}

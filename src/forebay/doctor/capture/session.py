@@ -183,6 +183,7 @@ class Session:
             | {"busy_cores": self._busy_cores.busy_cores, "other_cores": self._other_cores()}
             | {"foreign_cores": self._busy_cores.foreign_cores, "worker_cores": self._busy_cores.worker_cores}
             | {"arithmetic": self._arithmetic.facts, "kernels": self._arithmetic.kernels}
+            | {"operators": self._arithmetic.operators}
             | {"script": self._excerpt() if text else {}},
             rank=detect_process_rank(),
             device=self._device.recorded,

@@ -40,6 +40,7 @@ _REASONS_AGAINST_EMULATION = {
     "eager": _COMPILED_MAY_DIFFER,
     "launch_bound": _COMPILED_MAY_DIFFER,
     "tiny_ops": _COMPILED_MAY_DIFFER,
+    "unused_gpu": "the script must move its model and its batches",
     "made_in_loop": "the doctor cannot leave out the Python code of the loop",
     "small_batch": "a larger batch changes the training",
 }

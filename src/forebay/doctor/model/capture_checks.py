@@ -136,6 +136,7 @@ _FACTS = record(
         "memory": optional(list_of(_MEMORY, max_length=1000)),
         "gauges": optional(list_of(_GPU, max_length=1000)),
         "arithmetic": optional(record({"flops_per_step": number(0, MAX_FLOPS)}, {"source": text})),
+        "operators": _count,
         "kernels": mapping_of(integer(0, MAX_KERNEL_NBYTES)),
         "emulated": record({"replaced": _count, "notes": list_of(text, max_length=1000)}),
     },

@@ -37,6 +37,7 @@ RULES = {  # rule id: module; the report lists findings with equal gains (`diagn
     "tensor_cores": "forebay.doctor.rules.tensor_cores",
     "memory_bound": "forebay.doctor.rules.memory_bound",
     "faster_on_cpu": "forebay.doctor.rules.faster_on_cpu",
+    "unused_gpu": "forebay.doctor.rules.unused_gpu",
     "collectives": "forebay.doctor.rules.collectives",
     "retracing": "forebay.doctor.rules.retracing",
     "rebuilt": "forebay.doctor.rules.rebuilt",
