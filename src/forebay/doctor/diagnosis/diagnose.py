@@ -19,6 +19,7 @@ __all__ = ["MIN_SHARE", "RUN_RULES", "SEVERE_SHARE", "Diagnosis", "OtherMachine"
 
 MIN_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less, except warnings
 EQUAL_SHARE = 0.05  # of the step time; predictions are not exact enough to order smaller differences
+LOWEST_GAIN_RULES = ("faster_on_cpu",)  # ranked by the least gain: their largest gains were far above measured ones
 RUN_RULES = ("pauses", "drift")  # rules about the step history of the whole run
 SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves at least this
 
@@ -125,12 +126,14 @@ def _sort_key(finding: Finding, view: CaptureView) -> tuple[float, bool, float]:
     """Return the key by which findings are sorted: largest gain first, warnings last.
 
     Gains that differ by less than EQUAL_SHARE of a step may count as equal. Of findings with equal gains, the one whose
-    best cure saves the most at worst comes first. If a cure changes the training, only half of its gain counts.
+    best cure saves the most at worst comes first. If a cure changes the training, only half of its gain counts. Of
+    LOWEST_GAIN_RULES, only the least gain counts.
     """
     if not finding.gain or not view.step_seconds:
         return 0.0, True, 0.0
     factor = run_factor(view, finding) / (2 if finding.changes_training else 1)
-    equal_gains = -(finding.gain * factor // (EQUAL_SHARE * view.step_seconds))
+    gain = finding.best_cure.low if finding.rule in LOWEST_GAIN_RULES else finding.gain
+    equal_gains = -(gain * factor // (EQUAL_SHARE * view.step_seconds))
     return equal_gains, False, -finding.best_cure.low * run_factor(view, finding)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.gpu_gauges import computes_on_gpu
 from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.calibrate import CalibratedTimeline, calibrate
@@ -44,10 +45,14 @@ class Simulation:
         return self.model is not None and self.model.error <= MAX_ERROR
 
     @property
+    def _is_usable(self) -> bool:
+        return self.model is not None and self.model.error <= MAX_USABLE_ERROR
+
+    @property
     def unreliable_reason(self) -> str:
         """Why gains are bounds instead of predictions; empty if they are predictions."""
         if self.view.device is None:
-            return "the GPU was not recorded" if self.view.has_gpu else "the script ran without a GPU"
+            return "the GPU was not recorded" if computes_on_gpu(self.view) else "the script ran without a GPU"
         if self.model is None:
             return "the recorded steps could not be simulated"
         if self.is_reliable:
@@ -60,7 +65,8 @@ class Simulation:
         No cure saves more than its finding costs, unless the finding says why. Without device records, a gain above the
         measured cost is reduced to the cost, because the simulation does not show which other work a cure would make
         faster. With device records, the simulation shows the work that waits for the calls of the finding, and the cost
-        is increased by this work. The cost of a wait for computation is at most what one of its cures may save.
+        is increased by this work. The cost of a wait for computation is at most what one of its cures may save. If the
+        error of the simulation exceeds MAX_USABLE_ERROR, no cure of such a wait saves more than the wait.
         """
         cured = replace(finding, cures=tuple(map(self._with_gain, finding.cures)))
         if not finding.seconds or not cured.cures:
@@ -68,7 +74,7 @@ class Simulation:
         highest, cost = max(cure.high for cure in cured.cures), finding.seconds
         has_device = self.view.device is not None
         if finding.is_wait:
-            cost, reason = min(cost, highest), WARM_CACHES if has_device else ""
+            cost, reason = min(cost, highest), WARM_CACHES if has_device and self._is_usable else ""
         elif has_device:
             is_bound = highest > cost and cured.best_cure.low < CERTAIN_SHARE * highest
             return _in_order(replace(cured, seconds=max(cost, highest), is_bound=is_bound))
@@ -123,7 +129,7 @@ class Simulation:
             for change in cure.changes
         ]
         best, worst = min(outcome.low for outcome in outcomes), max(outcome.high for outcome in outcomes)
-        if error > MAX_USABLE_ERROR:  # the simulation lacks some work or wait, which may remain with the cure
+        if not self._is_usable:  # the simulation lacks some work or wait, which may remain with the cure
             worst = measured
         return replace(
             cure,

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.eager_time import EagerTime
 from forebay.doctor.analyse.idle_time import LAUNCHING
+from forebay.doctor.analyse.phases import PHASES, parts_of_step
 from forebay.doctor.analyse.step_parts import COMPUTING
+from forebay.doctor.analyse.steps import REST
 from forebay.doctor.predict import call_changes, changes
 from forebay.doctor.predict.changes import Change
 from forebay.doctor.predict.cure_changes import remove_work
@@ -23,6 +25,7 @@ __all__ = [
     "compile_step_with_xla",
     "group_jax_steps",
     "group_keras_steps",
+    "move_to_gpu",
     "run_keras_steps",
     "unroll_recurrence",
 ]
@@ -31,13 +34,14 @@ GRAPH_SECONDS = 5e-7  # host time per operation of a CUDA graph
 # Host time to call a jitted function with ten arrays, at best and at worst; 90 % of the measured calls are in between.
 JITTED_CALL_SECONDS = 2.5e-4, 6e-4
 # Host time of a tf.function, at best and at worst. TensorFlow's executor launches kernels one by one. Measured calls
-# without waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428 kernels.
-TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
-TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
+# without waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428 kernels. Whole steps on an H200
+# (2026-11-19) took 0.66 ms with 19 kernels, 1.16 ms with 58 kernels, and 4.2 ms with 437 kernels.
+TF_FUNCTION_SECONDS = 4.5e-4, 6.5e-4  # per call
+TF_KERNEL_SECONDS = 5.5e-6, 7.5e-6  # per kernel
 # TensorFlow with XLA, at best and at worst. Measured on an H200 (2026-11-19) as ms per step, ms of it in kernels, ms
 # per step with XLA: linear regression 3.4, 0.02, 0.13; autoencoder with eager Adam 42, 2.3, 1.7; Pix2Pix 23, 8.3, 6.0.
-XLA_CALL_SECONDS = 1e-4, 6e-4  # host time per call
-XLA_DEVICE_SHARES = 0.5, 1.0  # share of the device time that remains
+XLA_CALL_SECONDS = 1e-4, 2.5e-4  # host time per call
+XLA_DEVICE_SHARES = 0.6, 0.85  # share of the device time that remains
 # Time of a tf.function on the CPU in addition to TF_FUNCTION_SECONDS, at best and at worst. Measured on two cores,
 # without XLA; TensorFlow ran independent operations in parallel.
 TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
@@ -67,6 +71,11 @@ MAX_CERTAIN_SAVING = 1.2e-3
 # Share of the launch time that remains with torch.compile, at best and at worst. Measured on an H200 (2026-11-17): 0.44
 # for a small transformer with mode="reduce-overhead", which shortened its step from 9.9 to 4.9 ms.
 COMPILED_LAUNCH_SHARES = 0.35, 0.55
+# A step that moves from the CPU to a GPU, at best and at worst: host seconds per step, and seconds per operator. With a
+# CUDA graph of the whole step and the copy of the batch, small networks took 30 to 220 us on an H200 (2026-11-19).
+GPU_GRAPH_SECONDS = (5e-5, 1e-4), (1.5e-6, 2.5e-6)
+GPU_EAGER_SECONDS = (1e-4, 3e-4), (6e-6, 1.5e-5)
+GPU_FLOPS_PER_SECOND = 3e13, 3e12  # what small products reach, at best and at worst
 # Share of the device time that remains at best, if a compiler fuses the operations between matrix products.
 FUSED_SHARE = 0.6
 
@@ -217,4 +226,20 @@ def group_keras_steps(view: CaptureView, outside: float) -> Changes:
     return tuple(
         changes.chain((changes.remove_work(seconds, ("work", "download")), changes.remove_work(saved, ("run",))))
         for saved in (best, min(worst, MAX_CERTAIN_SAVING))
+    )
+
+
+def move_to_gpu(view: CaptureView, operators: int, flops: float, *, is_graph: bool) -> Changes:
+    """Let a GPU compute a step of PyTorch that computes on the CPU now.
+
+    `operators` and `flops` are those of a step. With `is_graph`, one CUDA graph launches them. At best, all work of the
+    loop moves, except its waits for input; at worst, only the forward pass, the backward pass and the optimizer.
+    """
+    per_step, per_operator = GPU_GRAPH_SECONDS if is_graph else GPU_EAGER_SECONDS
+    parts = parts_of_step(view)
+    least = sum(parts.get(phase, 0.0) for phase in PHASES)
+    outcomes = zip((least + parts.get(REST, 0.0), least), per_step, per_operator, GPU_FLOPS_PER_SECOND, strict=True)
+    return tuple(
+        changes.remove_work(max(0.0, moved - step - operators * each - flops / rate))
+        for moved, step, each, rate in outcomes
     )
