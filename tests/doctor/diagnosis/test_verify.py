@@ -303,17 +303,21 @@ def test_a_failing_second_run_is_reported_and_the_command_succeeds(environment, 
     assert "ended too early: ValueError" in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        ("rebuilt", "this cure cannot be emulated, because it changes the code or the settings of the script"),
-        ("repeated_upload_healthy", "there is no finding with a cure"),
-    ],
-)
-def test_without_an_emulation_the_report_says_why(environment, tmp_path, script, why):
-    done = verify(DOCTOR / "scripts" / "cupy" / f"{script}.py", environment=environment, cwd=tmp_path)
+def test_a_cure_whose_code_fits_is_applied_and_measured(environment, tmp_path):
+    done = verify("--json", "a.json", DOCTOR / "scripts" / "cupy" / "rebuilt.py", environment=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert why in " ".join(done.stdout.split())
+    verification = json.loads((tmp_path / "a.json").read_text())["verification"]
+    assert verification["emulated"] == EmulationKind.APPLIED.description
+    assert verification["step_seconds_measured"] > 0
+    assert "Measured with the cure applied: " in done.stdout
+    assert "results of that run are wrong" not in done.stdout
+
+
+def test_a_healthy_script_is_not_run_again(environment, tmp_path):
+    script = DOCTOR / "scripts" / "cupy" / "repeated_upload_healthy.py"
+    done = verify(script, environment=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "there is no finding with a cure" in " ".join(done.stdout.split())
     assert "running the script again" not in done.stderr
 
 

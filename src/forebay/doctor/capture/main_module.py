@@ -16,17 +16,18 @@ from types import ModuleType
 __all__ = ["install_module", "install_script"]
 
 
-def install_script(path: str, arguments: Sequence[str]) -> Callable[[], object]:
+def install_script(path: str, arguments: Sequence[str], *, source: str | None = None) -> Callable[[], object]:
     """Install `__main__`, `sys.argv` and `sys.path` for a file; return a function that runs it.
 
-    As for `python`, the file may also be a directory or a zip file that contains `__main__.py`.
+    If `source` is given, the function runs this text in place of the file. As for `python`, the file may also be a
+    directory or a zip file that contains `__main__.py`.
     """
     if pkgutil.get_importer(path) is not None:
         _install_main([path, *arguments], [path], str(Path(path).absolute()))
         return lambda: runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]  # private; `python FOLDER` uses it
     namespace = vars(_install_main([path, *arguments], [path], str(Path(path).resolve().parent)))
     file = path if Path(path).is_absolute() else f"{Path.cwd()}/{path}"  # like Python, keep the "./" of "./train.py"
-    return lambda: _run_file(file, namespace)
+    return lambda: _run_file(file, namespace, source)
 
 
 def install_module(name: str, arguments: Sequence[str]) -> Callable[[], object]:
@@ -56,12 +57,12 @@ def _install_main(argv: list[str], command: list[str], folder: str) -> ModuleTyp
     return main
 
 
-def _run_file(file: str, namespace: dict[str, object]) -> None:
-    """Run a source file or a `.pyc` file in the namespace of `__main__`."""
+def _run_file(file: str, namespace: dict[str, object], source: str | None) -> None:
+    """Run a source file or a `.pyc` file, or its changed source, in the namespace of `__main__`."""
     loader = (SourcelessFileLoader if file.endswith(".pyc") else SourceFileLoader)("__main__", file)
     namespace.update(__file__=file, __cached__=None, __loader__=loader)
     if isinstance(loader, SourcelessFileLoader):
         code = loader.get_code("__main__")
     else:
-        code = compile(loader.get_data(file), file, "exec", dont_inherit=True)
+        code = compile(loader.get_data(file) if source is None else source, file, "exec", dont_inherit=True)
     exec(code or "", namespace)  # nosec B102  # the script that the user runs

@@ -16,9 +16,9 @@ __all__ = ["run_module", "run_script"]
 _CAPTURE_FOLDER = str(Path(__file__).parent)
 
 
-def run_script(path: str, arguments: Sequence[str]) -> str:
-    """Run a file; return how it ended, as in `Capture.ended`."""
-    return _run_in_this_process(install_script(path, arguments))
+def run_script(path: str, arguments: Sequence[str], *, source: str | None = None) -> str:
+    """Run a file; return how it ended, as in `Capture.ended`. If `source` is given, run it in place of the file."""
+    return _run_in_this_process(install_script(path, arguments, source=source))
 
 
 def run_module(name: str, arguments: Sequence[str]) -> str:

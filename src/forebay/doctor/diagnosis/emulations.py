@@ -5,6 +5,7 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.emulation import Emulation, EmulationKind, FeedRows
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules import settings
+from forebay.doctor.rules.edits import is_fitted
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, WORKERS_CURES, worker_count
 from forebay.doctor.rules.precedence import RuleView
@@ -55,7 +56,8 @@ def choose_emulation(view: RuleView, finding: Finding) -> Emulation | str:
     site = _find_site(view, finding)
     kind = _KINDS.get((finding.rule, site.kind)) if site else None
     if site is None or kind is None:
-        return _REASONS_AGAINST_EMULATION.get(finding.rule, "it changes the code or the settings of the script")
+        reason = _REASONS_AGAINST_EMULATION.get(finding.rule, "it changes the code or the settings of the script")
+        return _apply(view, finding) or reason
     if site.line is None:
         return "no line of the script makes the call"
     if kind is EmulationKind.RESIDENT and site.api == "DataLoader" and "torch" in view.frameworks:
@@ -65,6 +67,15 @@ def choose_emulation(view: RuleView, finding: Finding) -> Emulation | str:
             workers = worker_count(view, site, cost_of(view, site.events))
             return Emulation(EmulationKind.WORKERS, site.line.file, site.line.number, workers=workers)
     return Emulation(kind, site.line.file, site.line.number, _call_interval(finding, site, kind))
+
+
+def _apply(view: RuleView, finding: Finding) -> Emulation | None:
+    """Return the emulation that applies the code of a cure, if the code fits the script and the script is one file."""
+    files = [each["file"] for each in (view.capture.facts.get("script") or {}).get("files", [])]
+    anchor = view.line(view.steps.anchor[2]) if view.steps is not None else None
+    if len(files) != 1 or anchor is None or anchor.file != files[0] or not is_fitted(finding.best_cure.code):
+        return None
+    return Emulation(EmulationKind.APPLIED, anchor.file, anchor.number, code=finding.best_cure.code)
 
 
 def find_workers_cure(finding: Finding) -> Cure | None:

@@ -1,14 +1,16 @@
 """Profiling in a subprocess, which releases memory and devices when it ends.
 
 The subprocess runs `python -m forebay.doctor.diagnosis.subprocess_run REQUEST CAPTURE`. It reads the request from the
-JSON file REQUEST and writes the capture to CAPTURE.
+JSON file REQUEST and writes the capture to CAPTURE, or a `TimedRun` for a script with the code of a cure.
 """
 
 import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,13 +19,14 @@ from forebay.doctor.analyse.steps import has_steps
 from forebay.doctor.capture.profiled_run import RunRequest, profile_run
 from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm
 from forebay.doctor.capture.sigterm_deadline import GRACE_SECONDS
+from forebay.doctor.diagnosis.applied_code import run_applied
 from forebay.doctor.emulate.rerun import StepEnd, rerun
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.debug_settings import variable_of
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.errors import CaptureError
 
-__all__ = ["profile_in_subprocess", "removed_variable", "rerun_in_subprocess"]
+__all__ = ["TimedRun", "profile_in_subprocess", "removed_variable", "rerun_in_subprocess", "time_in_subprocess"]
 
 
 def profile_in_subprocess(run: RunRequest) -> Capture:
@@ -37,6 +40,21 @@ def rerun_in_subprocess(run: RunRequest, emulation: Emulation, end: StepEnd, *, 
     return _run(request, quiet=True, seconds=seconds, without=removed_variable(emulation))
 
 
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """The result of running a script with the code of a cure."""
+
+    step_seconds: float | None  # None if the script made too few steps
+    ended: str  # how the script ended, as in `Capture.ended`
+
+
+def time_in_subprocess(run: RunRequest, emulation: Emulation, *, seconds: float) -> TimedRun:
+    """Run a script with the code of a cure for at most `seconds`, and discard its output."""
+    request = {"run": asdict(run), "emulation": emulation.to_json()}
+    with _finished(request, quiet=True, seconds=seconds) as path:
+        return TimedRun(**json.loads(path.read_text(encoding="utf-8")))
+
+
 def removed_variable(emulation: Emulation) -> str:
     """Return the environment variable that an emulation unsets, or ""."""
     variable = variable_of(emulation.setting)
@@ -44,7 +62,16 @@ def removed_variable(emulation: Emulation) -> str:
 
 
 def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None, without: str = "") -> Capture:
-    """Run the subprocess for at most `seconds`, and return its capture.
+    """Run the subprocess for at most `seconds`, and return its capture."""
+    with _finished(request, quiet=quiet, seconds=seconds, without=without) as path:
+        return Capture.load(path)
+
+
+@contextmanager
+def _finished(
+    request: dict[str, Any], *, quiet: bool, seconds: float | None = None, without: str = ""
+) -> Iterator[Path]:
+    """Run the subprocess for at most `seconds`, and give the path of the file that it wrote.
 
     `without` names an environment variable that the subprocess does not get.
     """
@@ -56,12 +83,12 @@ def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None, 
         environment = {name: value for name, value in os.environ.items() if name != without}
         process = subprocess.Popen(command, stdin=stdio, stdout=stdio, stderr=stdio, env=environment)
         ended = _wait(process, seconds)
-        if capture_path.is_file():
-            return Capture.load(capture_path)
-        raise CaptureError(
-            f"the process of the script {ended} and wrote no capture. Run the "
-            "script without the doctor to find the cause."
-        )
+        if not capture_path.is_file():
+            raise CaptureError(
+                f"the process of the script {ended} and wrote no capture. Run the "
+                "script without the doctor to find the cause."
+            )
+        yield capture_path
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
@@ -107,9 +134,14 @@ def _main(request_path: str, capture_path: str) -> None:
     """Profile the requested script in this process, and write the capture."""
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     run = RunRequest(**request["run"] | {"arguments": tuple(request["run"]["arguments"])})
-    if "emulation" in request:
+    emulation = Emulation.from_json(request["emulation"]) if "emulation" in request else None
+    if emulation is not None and emulation.kind is EmulationKind.APPLIED:
+        timed = TimedRun(*run_applied(run, emulation))
+        Path(capture_path).write_text(json.dumps(asdict(timed)), encoding="utf-8")
+        return
+    if emulation is not None:
         kind, api, file, number = request["end"]
-        capture = rerun(run, Emulation.from_json(request["emulation"]), (kind, api, file, number))
+        capture = rerun(run, emulation, (kind, api, file, number))
     else:
         capture = profile_run(run, has_steps=has_steps)
     partial_path = Path(f"{capture_path}.part")  # the parent process must not read an incomplete file

@@ -1,6 +1,7 @@
-"""Verification: run the script again with the main cure emulated, and time its steps.
+"""Verification: run the script again with the main cure emulated or applied, and time its steps.
 
-The doctor also runs the script without each debug setting whose cost the capture does not show.
+If the doctor cannot emulate a cure whose code fits the script, it applies this code to a copy of the script. It also
+runs the script without each debug setting whose cost the capture does not show.
 
 An emulation replaces only calls on the target line. The values that the script computes in such a run are stale or
 wrong. Only the step time is meaningful.
@@ -9,13 +10,14 @@ wrong. Only the step time is meaningful.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.capture.profiled_run import RunRequest
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.diagnosis.emulations import choose_emulation, find_workers_cure
 from forebay.doctor.diagnosis.measured_settings import Rerun, measure_settings
-from forebay.doctor.diagnosis.subprocess_run import removed_variable, rerun_in_subprocess
+from forebay.doctor.diagnosis.subprocess_run import removed_variable, rerun_in_subprocess, time_in_subprocess
 from forebay.doctor.emulate.rerun import StepEnd
 from forebay.doctor.model.emulation import Emulation, EmulationKind, Verification
 from forebay.doctor.model.formatting import predicted_step_seconds
@@ -53,11 +55,31 @@ def verify(
         return Verification(trouble="" if measured else "there is no finding with a cure", settings=measured)
     if any(each.title == finding.title for each in measured):  # the main finding is one of the measured settings
         return Verification(settings=measured)
-    return replace(_verify_cure(view, finding, rerun), settings=measured)
-
-
-def _verify_cure(view: RuleView, finding: Finding, rerun: Rerun) -> Verification:
     emulation = choose_emulation(view, finding)
+    if isinstance(emulation, Emulation) and emulation.kind is EmulationKind.APPLIED:
+        return replace(_time_applied(view, run, finding, emulation, begin), settings=measured)
+    return replace(_verify_cure(view, finding, emulation, rerun), settings=measured)
+
+
+def _time_applied(
+    view: RuleView, run: RunRequest, finding: Finding, emulation: Emulation, begin: Callable[[EmulationKind], None]
+) -> Verification:
+    """Run the script with the code of the main finding's best cure."""
+    if run.module or not Path(run.script).samefile(emulation.file):
+        return Verification(trouble="this cure cannot be applied, because its code belongs to another file")
+    begin(emulation.kind)
+    try:
+        timed = time_in_subprocess(run, emulation, seconds=_time_limit(view))
+    except CaptureError as error:
+        return Verification(emulation.kind, trouble=str(error).rstrip("."))
+    if timed.step_seconds is None:
+        return Verification(emulation.kind, trouble=f"with the cure, the script made too few steps: {timed.ended}")
+    cure = finding.best_cure
+    predicted = predicted_step_seconds(cure.low, cure.high, view.step_seconds)
+    return Verification(emulation.kind, predicted=predicted, measured=timed.step_seconds)
+
+
+def _verify_cure(view: RuleView, finding: Finding, emulation: Emulation | str, rerun: Rerun) -> Verification:
     if isinstance(emulation, str):
         return Verification(trouble=f"this cure cannot be emulated, because {emulation}")
     capture = rerun(emulation)

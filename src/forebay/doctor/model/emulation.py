@@ -24,6 +24,7 @@ class EmulationKind(StrEnum):
     NARROW = "narrow"
     PREFETCH = "ahead"
     OFF = "off"
+    APPLIED = "applied"  # runs a copy of the script with the code of the cure
     NOTHING = "nothing"
 
     @property
@@ -52,6 +53,7 @@ _DESCRIPTIONS = {
     EmulationKind.NARROW: "uploads use 32-bit numbers instead of 64-bit numbers",
     EmulationKind.PREFETCH: "each upload starts one step early and overlaps with computing",
     EmulationKind.OFF: "the setting is off",
+    EmulationKind.APPLIED: "the code of the cure is in a copy of the script, which ends after enough steps",
     EmulationKind.NOTHING: "nothing is replaced, so that steps with the setting are timed in the same way",
 }
 
@@ -69,6 +71,7 @@ class Emulation:
     workers: int = 0  # for WORKERS: worker processes of each DataLoader
     setting: str = ""  # for OFF: a debug setting, an environment variable, or the API name of a callback
     rows: str = ""  # for FEED: a value of `FeedRows`
+    code: str = ""  # for APPLIED: the code of the cure; `number` is the line that ends a step
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

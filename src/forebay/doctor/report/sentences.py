@@ -134,17 +134,19 @@ def _describe_emulation(diagnosis: Diagnosis, verification: Verification) -> lis
         return [f"No cure was measured: {verification.trouble}."]
     predicted = format_seconds_range(*verification.predicted)
     # Without a debug setting, and with workers or a feed, the script trains on the same data.
-    is_same = verification.kind in (EmulationKind.OFF, EmulationKind.WORKERS, EmulationKind.FEED)
+    is_applied = verification.kind is EmulationKind.APPLIED
+    how = "applied" if is_applied else "emulated"
+    is_same = is_applied or verification.kind in (EmulationKind.OFF, EmulationKind.WORKERS, EmulationKind.FEED)
     results = "" if is_same else " The results of that run are wrong; only its speed counts."
     now = format_seconds(diagnosis.view.step_seconds)
     sentences = [
-        f"Measured with the cure emulated: {format_seconds(verification.measured)} per step "
+        f"Measured with the cure {how}: {format_seconds(verification.measured)} per step "
         f"(predicted {predicted}, now {now}).",
         f"Emulation: {verification.kind.description}.{results}",
     ]
     if verification.measured >= diagnosis.view.step_seconds > verification.predicted[1]:
         sentences.append(
-            "This contradicts the prediction: the emulated cure saved nothing. Other programs may have slowed down one "
+            "This contradicts the prediction: the cure saved nothing. Other programs may have slowed down one "
             "of the runs. Run the doctor again before you apply the cure."
         )
     return sentences
