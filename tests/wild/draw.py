@@ -5,8 +5,8 @@
 reads candidates.json, a list of public training scripts in a fixed order, and writes corpus.json: the same list, which
 also says whether a script is for development or held back. The draw depends on the seed and on the order of the
 candidates only, so that a second run writes the same file. The draw takes place before any script runs, so that no
-choice can depend on what a script does. Scripts of the later draws (second_draw/ranking.json and
-third_draw/ranking.json) stay in corpus.json.
+choice can depend on what a script does. Scripts of the later draws (ranking.json in second_draw, third_draw and
+fourth_draw) stay in corpus.json.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 
 SEED = 23
 HELD_BACK = {("tensorflow", "keras"): 6, ("torch",): 5, ("jax",): 4}  # frameworks of a group -> number of drawn scripts
-LATER_DRAWS = ("second draw", "third draw")
+LATER_DRAWS = ("second draw", "third draw", "fourth draw")
 FOLDER = Path(__file__).parent
 
 

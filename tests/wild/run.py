@@ -146,7 +146,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="timed runs of each kind (0: only the diagnosis)")
     parser.add_argument("--timeout", type=float, default=150, help="time limit of each run, in seconds")
     parser.add_argument("--steps", type=int, default=0, help="end a timed run after this many steps")
-    parser.add_argument("--part", default="develop", choices=["develop", "held back", "second draw", "third draw"])
+    parts = ["develop", "held back", "second draw", "third draw", "fourth draw"]
+    parser.add_argument("--part", default="develop", choices=parts)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     out = arguments.out.resolve()

@@ -1,0 +1,18 @@
+"""Make `examples/meta_learning.ipynb` of google-deepmind/optax run offline.
+
+The notebook draws its own numbers. The recipe sets more steps.
+"""
+
+from pathlib import Path
+
+from tests.wild.edits import set_range
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
+SETTINGS: dict[str, str] = {}
+STEP: int | str = 74  # line of the loop or function whose body is one step
+CHANGES = [set_range("i", 6000)]
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""
