@@ -5,7 +5,7 @@ Random images of two classes in place of X-ray images, smaller in bytes than the
 
 from pathlib import Path
 
-from tests.wild.edits import set_literal
+from tests.wild.edits import set_literal, wrap_value
 from tests.wild.made_up import write_photograph
 
 ARGUMENTS: list[str] = []
@@ -13,8 +13,11 @@ ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"epochs": "10"}
 STEP: int | str = "fit"
 CHANGES = [
-    set_literal(f"gs://download.tensorflow.org/data/ChestXRay2017/{name}", f'"{name}"')
-    for name in ("train/images.tfrec", "train/paths.tfrec", "test/images.tfrec", "test/paths.tfrec")
+    *(
+        set_literal(f"gs://download.tensorflow.org/data/ChestXRay2017/{name}", f'"{name}"')
+        for name in ("train/images.tfrec", "train/paths.tfrec", "test/images.tfrec", "test/paths.tfrec")
+    ),
+    wrap_value("prediction", "", ".item()"),
 ]
 
 
