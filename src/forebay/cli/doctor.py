@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
@@ -23,6 +23,7 @@ from forebay.cli.doctor_io import (
 )
 from forebay.cli.doctor_terminal import DoctorTerminal
 from forebay.doctor.analyse.steps import MIN_STEPS
+from forebay.doctor.capture.signal_handlers import ignore_first_sigterm
 from forebay.doctor.diagnosis.compare_ranks import compare_ranks
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.diagnosis.measured_settings import with_measured_settings
@@ -163,12 +164,15 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
     if capture.ended == "terminated" and arguments.capture and not is_capture(arguments.script):
         with suppress(OSError):  # `write_outputs` reports the error
             _without_user_data(capture, arguments).save(arguments.capture)  # first, as the process may be killed soon
-    diagnosis = _diagnose(capture, arguments)
+    # After the script, SIGTERM would end the process without a report.
+    with nullcontext() if capture.ended == "terminated" else ignore_first_sigterm():
+        diagnosis = _diagnose(capture, arguments)
     if arguments.verify:
         verification = verify_cure(capture, arguments, terminal)
         diagnosis = replace(with_measured_settings(diagnosis, verification.settings), verification=verification)
-    written = write_outputs(diagnosis, arguments, terminal)
-    printed = terminal.report(render(diagnosis, width=terminal.width))
+    with nullcontext() if capture.ended == "terminated" else ignore_first_sigterm():
+        written = write_outputs(diagnosis, arguments, terminal)
+        printed = terminal.report(render(diagnosis, width=terminal.width))
     code = _exit_code(diagnosis, arguments.fail_on) if written and printed else 2
     if capture.ended == "terminated" and not is_capture(arguments.script):
         terminal.close()

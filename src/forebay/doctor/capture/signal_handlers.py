@@ -12,6 +12,7 @@ from typing import Any
 
 __all__ = [
     "SigtermReceived",
+    "ignore_first_sigterm",
     "is_sigterm_pending",
     "raise_on_sigterm",
     "repeat_unhandled_sigterm",
@@ -45,6 +46,27 @@ def raise_on_sigterm() -> Iterator[None]:
         yield
     finally:
         _restore_default()
+
+
+@contextmanager
+def ignore_first_sigterm() -> Iterator[None]:
+    """Let the block, which reports, continue after the first SIGTERM. The second one ends the process.
+
+    Does nothing outside of the main thread, or if the process already handles or ignores SIGTERM.
+    """
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, ignore)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def is_sigterm_pending() -> bool:
