@@ -62,10 +62,12 @@ def profile_script(script):
 
 @pytest.fixture(scope="module", autouse=True)
 def stopwatch():
-    """Let the scripts import `stopwatch`, which is in another folder."""
+    """Let the scripts import `stopwatch`, which is in another folder. At the end, restore `__main__`."""
+    main = sys.modules["__main__"]
     sys.path.append(str(FOLDER / "timing"))
     yield
     sys.path.remove(str(FOLDER / "timing"))
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture(scope="module", params=FAULTS, ids=[fault.script for fault in FAULTS])

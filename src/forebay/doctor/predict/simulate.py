@@ -17,8 +17,8 @@ MAX_ERROR_SHARE = 0.5  # of the gain; the error of the simulation adds at most t
 # If a cure makes the loop sleep less or copy less pageable memory, the CPU caches stay warm. So the same Python work
 # takes less time: at best this share. Eight scripts of tests/doctor/cures were recorded with and without the cure. With
 # the cure, the work took two thirds of its time in three scripts (read-backs in JAX, uploads of 32 MiB per step in
-# PyTorch), four fifths in one script, and all of it in four scripts. The factor is the smallest measured share.
-WARM_CACHE_FACTOR = 2 / 3
+# PyTorch), four fifths in one script, and all of it in four scripts. The factor is below the smallest measured share.
+WARM_CACHE_FACTOR = 0.55
 
 
 @dataclass(frozen=True, slots=True)
