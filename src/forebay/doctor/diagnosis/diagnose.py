@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
 
 from forebay.core import registry
 from forebay.doctor.analyse.capture_view import CaptureView
@@ -21,6 +23,7 @@ MIN_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cu
 EQUAL_SHARE = 0.05  # of the step time; predictions are not exact enough to order smaller differences
 LOWEST_GAIN_RULES = ("faster_on_cpu",)  # ranked by the least gain: their largest gains were far above measured ones
 RUN_RULES = ("pauses", "drift")  # rules about the step history of the whole run
+MIN_RARE_FACTOR = 2.0  # mean divided by median of the profiled steps; if it is larger, rare steps take most of the time
 SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves at least this
 
 
@@ -116,9 +119,15 @@ def run_factor(view: CaptureView, finding: Finding) -> float:
     """Return the factor from `Finding.seconds` to the cost per step, averaged over the run.
 
     A finding of RUN_RULES costs a share of the run, and `Finding.seconds` is this share of `view.step_seconds`. The
-    step time is a median, so the factor is the mean step time divided by the step time. For other rules, it is 1.
+    step time is a median, so the factor is the mean step time divided by the step time. The same holds for lines of
+    `host` that run only in rare, long steps. For other findings, it is 1.
     """
-    mean, step = view.mean_seconds, view.step_seconds
+    step = view.step_seconds
+    if finding.rule == "host" and view.steps is not None and len(view.steps):
+        lengths = [end - start for start, end in pairwise(view.steps.edges)]
+        factor = fmean(lengths) / median(lengths) if median(lengths) else 1.0
+        return factor if factor > MIN_RARE_FACTOR else 1.0
+    mean = view.mean_seconds
     return mean / step if finding.rule in RUN_RULES and mean > step > 0 else 1.0
 
 
