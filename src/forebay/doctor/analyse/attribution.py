@@ -28,6 +28,7 @@ THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
 CLOCK_SLACK_NS = 3_000  # nanoseconds; tolerated error of the conversion from CUPTI's clock to the clock of the ledger
 NEAREST_OPS_NS = 5_000_000  # nanoseconds; largest time between the call of an operation and its nearest OPS event
 MAX_COPY_DELAY_NS = 50_000_000  # nanoseconds; largest time from the start of an event to that of its copy
+MAX_SCALAR_NBYTES = 64  # of a copy that may belong to an eager operation
 
 # Direction of a copy -> kinds of events that make such copies.
 _DIRECTIONS = {
@@ -145,7 +146,8 @@ def _pair_copies(copies: Any, event_indices: Any, events: Sequence[LedgerEvent],
 
     If there are as many events as copies and each event starts before its copy, pair them in order of time. Otherwise
     use the latest event before each copy. If this event started more than MAX_COPY_DELAY_NS before the copy, use the
-    index in `fallback`.
+    index in `fallback`. An event has at most one copy of up to MAX_SCALAR_NBYTES: eager operations copy such scalars,
+    too, and no event records these copies.
     """
     starts, _ = _start_and_end_times(events, event_indices)
     order = np.argsort(starts, kind="stable")
@@ -155,4 +157,9 @@ def _pair_copies(copies: Any, event_indices: Any, events: Sequence[LedgerEvent],
         return event_indices
     positions = np.searchsorted(starts, latest_starts, "right") - 1
     is_near = (positions >= 0) & (latest_starts - starts[positions] <= MAX_COPY_DELAY_NS)
+    if len(copies) and copies["nbytes"][0] <= MAX_SCALAR_NBYTES:
+        in_order = np.argsort(latest_starts, kind="stable")
+        is_first = np.zeros(len(copies), bool)
+        is_first[in_order[np.unique(positions[in_order], return_index=True)[1]]] = True
+        is_near &= is_first
     return np.where(is_near, event_indices[positions], fallback)
