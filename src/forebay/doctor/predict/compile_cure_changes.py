@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 GRAPH_SECONDS = 5e-7  # host time per operation of a CUDA graph
-# Host time to call a jitted function, at best and at worst. 90 % of the calls with ten arrays took 0.25 to 0.6 ms. On an
-# H200, whole jitted steps with four to ten arrays took 0.10 to 0.14 ms (2026-11-19).
+# Host time to call a jitted function, at best and at worst. 90 % of the calls with ten arrays took 0.25 to 0.6 ms. On
+# an H200, whole jitted steps with four to ten arrays took 0.10 to 0.14 ms (2026-11-19).
 JITTED_CALL_SECONDS = 1.5e-4, 4.5e-4
 # Host time of a tf.function, at best and at worst. TensorFlow's executor launches kernels one by one. Measured calls
 # without waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428 kernels. Whole steps on an H200
