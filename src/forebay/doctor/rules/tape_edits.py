@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 
 from forebay.doctor.analyse.loop_code import is_numpy, numpy_names
 from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, root_name, stored_names
+from forebay.doctor.rules.block_names import names_outside, names_read_first
 from forebay.doctor.rules.called_code import changed_by_functions, executed_lines
 from forebay.doctor.rules.compile_edits import HOST_CALLS, can_compile, stays_on_device
 from forebay.doctor.rules.edits import Edit
-from forebay.doctor.rules.jit_edits import names_outside, names_read_first
 
 __all__ = ["compile_tape"]
 
