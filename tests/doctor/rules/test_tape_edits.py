@@ -86,18 +86,46 @@ for images in tf.data.Dataset.from_tensor_slices(data).batch(8).take(5):
         ("for gradient in gradients:", "for gradient in rows:"),
         ("        optimizer.apply", "        if step:\n            optimizer.apply"),
         ("gradients = tape", "model = tf.keras.Sequential(); gradients = tape"),  # the loop replaces a captured object
+        ("losses.append", "model.rate = 0.5; losses.append"),  # the function would keep the first rate
+        ("losses.append", "del tape; losses.append"),
+        ("loss_fn(targets, outputs)", "loss_fn(targets, outputs); tf.random.set_seed(1)"),
+        ("loss_fn(targets, outputs)", "loss_fn(targets, outputs) * tf.Variable(1.0)"),
+        ("            loss = ", "            losses_now = len(outputs)\n            loss = "),  # read after the step
+        ("enumerate(rows)", "tqdm(enumerate(rows))"),  # the next change uses the number that this loop counts
     ],
 )
 def test_a_step_that_a_function_would_change_is_left_as_it_is(old, new):
     source = SCRIPT.replace(old, new)
     assert source != SCRIPT
+    source += "print(losses_now)\n" if "losses_now" in source else ""
+    source = (
+        source.replace("loss_fn(targets, outputs)", "loss_fn(targets, outputs) * step") if "tqdm" in new else source
+    )
     assert code_after(source, LINE, compile_tape) == ""
 
 
-def test_a_model_that_reads_values_in_python_is_not_compiled():
-    layer = "class Own(tf.keras.Model):\n    def call(self, x):\n        return x * float(x[0])\n"
+@pytest.mark.parametrize(
+    "body", ["return x * float(x[0])", "self.calls += 1", "self.seen['x'] = x", "return x * np.random.rand()"]
+)
+@pytest.mark.parametrize("base", ["(tf.keras.Model)", "(Mixin)"])
+def test_a_model_that_keeps_state_or_reads_values_in_python_is_not_compiled(base, body):
+    layer = f"class Own{base}:\n    def call(self, x):\n        {body}\n"
     assert code_after(SCRIPT, LINE, compile_tape)
     assert code_after(SCRIPT + layer, LINE, compile_tape) == ""
+
+
+def test_a_function_that_counts_is_not_compiled():
+    counting = "def loss_fn(y, p):\n    global calls\n    calls += 1\n    return tf.reduce_mean(y - p)\n"
+    source = SCRIPT.replace("loss_fn = tf.keras.losses.MeanSquaredError()\n", counting)
+    line = LINE + counting.count("\n") - 1
+    assert code_after(source.replace("    global calls\n    calls += 1\n", ""), line - 2, compile_tape)
+    assert code_after(source, line, compile_tape) == ""
+
+
+def test_batches_of_many_shapes_are_traced_for_any_shape():
+    code = code_after(SCRIPT.replace("rows.batch(5)", "rows.padded_batch(5)"), LINE, compile_tape)
+    assert "@tf.function(reduce_retracing=True)" in code
+    assert with_xla(code) == ""
 
 
 def test_xla_is_not_added_to_operations_that_it_does_not_compile():

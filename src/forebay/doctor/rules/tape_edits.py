@@ -1,12 +1,18 @@
 """Edits that move the gradient step of a TensorFlow loop into a `tf.function`."""
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from forebay.doctor.analyse.loop_code import is_numpy, numpy_names
+from forebay.doctor.analyse.loop_code import is_numpy, names_changed_in_place, numpy_names
 from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, root_name, stored_names
 from forebay.doctor.rules.block_names import names_outside, names_read_first
-from forebay.doctor.rules.called_code import changed_by_functions, executed_lines
+from forebay.doctor.rules.called_code import (
+    changed_by_functions,
+    draws_random_numbers,
+    executed_lines,
+    free_names,
+    keeps_old_values,
+)
 from forebay.doctor.rules.compile_edits import HOST_CALLS, can_compile, stays_on_device
 from forebay.doctor.rules.edits import Edit
 
@@ -18,7 +24,10 @@ _BUILTINS = ("enumerate", "isinstance", "len", "list", "range", "reversed", "sum
 _METHODS = ("apply_gradients", "gradient", "jacobian", "stop_recording", "update_state", "watch")
 _VARIABLES = ("trainable_variables", "trainable_weights", "variables", "weights")
 _DATASET_CALLS = ("batch", "from_tensor_slices", "map", "padded_batch", "prefetch", "repeat", "shuffle", "take")
-_BASES = ("Layer", "Loss", "Metric", "Model", "Module")  # of classes that TensorFlow calls
+_FACTS = ("dtype", "name", "ndim", "shape")  # attributes of tensors that are values of Python
+# Calls that a `tf.function` must not repeat, or whose values it would keep.
+_REFUSED_CALLS = ("Variable", "add_weight", "numpy_function", "py_function", "set_random_seed", "set_seed")
+_VARYING_CALLS = ("bucket_by_sequence_length", "padded_batch", "ragged_batch")  # batches of many shapes
 _WRAPPERS = ("enumerate", "tqdm", "trange")
 # Parts of a step whose meaning could change in a `tf.function`, or that autograph would have to rewrite.
 _REFUSED = (
@@ -49,14 +58,17 @@ def compile_tape(code: ScriptCode, number: int) -> list[Edit]:
     outputs = sorted(stored_names(*block) & names_outside(code, block))
     if called & changed or tapes & set(outputs) or not set(parameters) <= _tensors(code, loops):
         return []
+    if _uses_changed_objects(code, block, outer) or any(_is_host_value(each) for each in _values(block, outputs)):
+        return []
     name = "train_step" if "train_step" not in code.all_names else code.new_name("compiled_step")
     results = ", ".join(outputs)
     body = [f"    {line}".rstrip() for each in block for line in code.text(each).split("\n")]
     body += [f"    return {results}"] if results else []
     call = f"{name}({', '.join(parameters)})"
     last = block[-1].end_lineno or block[-1].lineno
+    options = "(reduce_retracing=True)" if code.calls(*_VARYING_CALLS) else ""
     return [
-        Edit.before(outer, f"@{_alias(code)}.function", f"def {name}({', '.join(parameters)}):", *body),
+        Edit.before(outer, f"@{_alias(code)}.function{options}", f"def {name}({', '.join(parameters)}):", *body),
         Edit("instead", block[0].lineno, last, f"{results} = {call}" if results else call),
     ]
 
@@ -97,12 +109,51 @@ def _can_move(code: ScriptCode, block: Sequence[ast.stmt]) -> bool:
         return False
     if any(code.replace_in_lines(each, "") is not None for each in block):
         return False
-    lines = executed_lines(code, block)
-    functions = [each for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines]
-    if not all(can_compile(code, function, "tensorflow") for function in functions) or not _layers_compile(code):
+    functions = _functions_of(code, block)
+    calls = [*_calls_in(block), *_calls_in(functions)]
+    if any(last_name(call) in _REFUSED_CALLS for call in calls) or not _layers_compile(code):
+        return False
+    if not all(can_compile(code, each, "tensorflow") and not _keeps_state(code, each) for each in functions):
         return False
     modules = _imported_names(code)
     return all(_can_call(code, call, modules) for call in _calls_in(block))
+
+
+def _functions_of(code: ScriptCode, block: Sequence[ast.stmt]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return the functions of the script that the statements of a block may call."""
+    lines = executed_lines(code, block)
+    return [each for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines]
+
+
+def _keeps_state(code: ScriptCode, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function changes objects or names of other scopes, or reads such values when they have changed."""
+    declares = any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function))
+    changes = names_changed_in_place(*function.body) & free_names(function)
+    return declares or bool(changes) or keeps_old_values(code, function)
+
+
+def _uses_changed_objects(code: ScriptCode, block: Sequence[ast.stmt], outer: ast.stmt) -> bool:
+    """Whether the loop changes an object that the step uses, or the script deletes a name that the step assigns.
+
+    A `tf.function` would keep the attributes and elements that it read first, such as `model.rate` or `rows[0]`.
+    """
+    used = names_in(*block).union(*map(free_names, _functions_of(code, block)))
+    deleted = names_in(*(node for node in code.statements if isinstance(node, ast.Delete)))
+    return bool(used & names_changed_in_place(outer) or deleted & stored_names(*block))
+
+
+def _values(block: Sequence[ast.stmt], names: Collection[str]) -> list[ast.expr]:
+    """Return the values that a block assigns to these names."""
+    nodes = [node for each in block for node in ast.walk(each) if isinstance(node, ast.Assign)]
+    return [node.value for node in nodes if stored_names(*node.targets) & set(names)]
+
+
+def _is_host_value(value: ast.expr) -> bool:
+    """Whether a value is of Python. As the result of a `tf.function`, it would become a tensor."""
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in _BUILTINS
+    is_fact = isinstance(value, ast.Attribute) and value.attr in _FACTS
+    return is_fact or isinstance(value, ast.Constant | ast.JoinedStr | ast.Compare | ast.BoolOp)
 
 
 def _is_unrolled(node: ast.AST, block: Sequence[ast.stmt]) -> bool:
@@ -148,11 +199,22 @@ def _imported_names(code: ScriptCode) -> set[str]:
 
 
 def _layers_compile(code: ScriptCode) -> bool:
-    """Whether no method of the script's models and layers reads a value on the host, except those that build them."""
+    """Whether the methods of the script's models and layers keep no state in Python, and read no value on the host.
+
+    Methods that build a layer may do so.
+    """
     classes = [node for node in code.statements if isinstance(node, ast.ClassDef)]
-    layers = [each for each in classes if any(last_name(base) in _BASES for base in each.bases)]
+    bases = {last_name(base) for each in classes for base in each.bases}
+    layers = [each for each in classes if each.bases or each.name in bases]
     methods = [node for each in layers for node in each.body if isinstance(node, ast.FunctionDef)]
-    return all(stays_on_device(method) for method in methods if method.name not in ("__init__", "build"))
+    return all(_method_compiles(code, each) for each in methods if each.name not in ("__init__", "build"))
+
+
+def _method_compiles(code: ScriptCode, method: ast.FunctionDef) -> bool:
+    parts = [node for node in ast.walk(method) if isinstance(node, ast.Attribute | ast.Subscript)]
+    changes = any(isinstance(part.ctx, ast.Store | ast.Del) for part in parts)
+    makes = any(last_name(call) in _REFUSED_CALLS for call in _calls_in([method]))
+    return stays_on_device(method) and not changes and not makes and not draws_random_numbers(code, method)
 
 
 def _tensors(code: ScriptCode, loops: Sequence[ast.For | ast.While]) -> set[str]:
@@ -161,9 +223,10 @@ def _tensors(code: ScriptCode, loops: Sequence[ast.For | ast.While]) -> set[str]
     found: set[str] = set()
     for loop in loops:
         if isinstance(loop, ast.For) and _is_dataset(code, loop.iter):
-            is_counted = last_name(loop.iter) in _WRAPPERS[:1] and isinstance(loop.target, ast.Tuple)
-            targets = loop.target.elts[1:] if is_counted and isinstance(loop.target, ast.Tuple) else [loop.target]
-            found |= stored_names(*targets)
+            if "enumerate" not in _wrappers(loop.iter):
+                found |= stored_names(loop.target)
+            elif isinstance(loop.target, ast.Tuple):
+                found |= stored_names(*loop.target.elts[1:])
     assigned = [node for node in loops[0].body if isinstance(node, ast.Assign)]
     for node in assigned:
         if isinstance(node.value, ast.Call) and root_name(node.value.func) == alias:
@@ -171,6 +234,13 @@ def _tensors(code: ScriptCode, loops: Sequence[ast.For | ast.While]) -> set[str]
         else:
             found -= stored_names(*node.targets)
     return found
+
+
+def _wrappers(value: ast.expr) -> list[str]:
+    """Return the names of the functions, such as `enumerate`, that wrap an iterable."""
+    if isinstance(value, ast.Call) and last_name(value) in _WRAPPERS and value.args:
+        return [last_name(value), *_wrappers(value.args[0])]
+    return []
 
 
 def _is_dataset(code: ScriptCode, value: ast.expr | None, depth: int = 5) -> bool:
