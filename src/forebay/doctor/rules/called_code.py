@@ -9,7 +9,6 @@ from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name,
 __all__ = [
     "called_functions",
     "changed_by_functions",
-    "draws_random_numbers",
     "executed_lines",
     "free_names",
     "keeps_old_values",
@@ -92,10 +91,10 @@ def keeps_old_values(code: ScriptCode, function: Function) -> bool:
     assigned = stored_names(*(loop for loop in around if code.function_around(loop) in scopes))
     declared = (_declared_names(each) for each in called_functions(code, names_in(*around)))
     assigned = assigned.union(*declared)
-    return bool(used & assigned) or any(draws_random_numbers(code, each) for each in functions)
+    return bool(used & assigned) or any(_draws_random_numbers(code, each) for each in functions)
 
 
-def draws_random_numbers(code: ScriptCode, function: Function) -> bool:
+def _draws_random_numbers(code: ScriptCode, function: Function) -> bool:
     """Whether a function calls `random` of NumPy or Python, whose numbers a compiled function would draw only once."""
     modules = {code.module_alias("numpy", "np"), code.module_alias("random", "random")}
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]

@@ -168,7 +168,7 @@ def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
 
 
 def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite, comment: str) -> str:
-    """Return code that makes all rows of a dataset once, below `comment`, and feeds them."""
+    """Return code that makes all rows of a dataset once and feeds them. The code begins with `comment`."""
     return fit_line(
         view,
         site.line,
@@ -260,8 +260,8 @@ def fit_compiled_step(
 ) -> CompiledStep:
     """Return the code that compiles the largest share of the operations on these lines.
 
-    `share` computes this share. If several codes have the largest share, return the first. For JAX, code that moves
-    statements of the loop into a jitted function comes first. For TensorFlow, such code comes last.
+    `share` computes this share. Of codes with equal shares, return the first. For JAX, code that moves statements of
+    the loop into a jitted function comes first. For TensorFlow, code that moves them into a `tf.function` comes last.
     """
     jitted = (_fit_jit(view, lines) for _ in range(framework == "jax"))
     decorated = (_fit_decorator(view, line, framework) for line in lines)

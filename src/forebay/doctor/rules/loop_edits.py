@@ -102,7 +102,7 @@ def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list
     if {root_name(part.data) for part in conversions} & changed:
         return []
     if framework in _VIEWS and conversions and (stored_names(statement) & changed or _collects_gradients(statement)):
-        return []  # the slice would be a part of the array on the device
+        return []  # a view shares the array's memory, so a change in place would change the array
     lines: dict[str, str] = {}
     if conversions:
         patches = []
@@ -136,7 +136,7 @@ def _collects_gradients(statement: ast.stmt) -> bool:
 
 
 def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str = "") -> list[Edit]:
-    """Return the edit that inserts a statement before the loop, which changes the array that line `number` uses.
+    """Return the edit that changes the array of line `number` by a statement before the loop.
 
     The list is empty unless the line uses exactly one array. `change` is an expression with `{}` for the name of the
     array. `torch_change` is the expression for an array that is a tensor of PyTorch.
@@ -249,7 +249,7 @@ def _is_whole_assignment(statement: ast.stmt, part: Conversion, loop: ast.stmt) 
 def _convert_first(
     code: ScriptCode, statement: ast.stmt, outer: ast.stmt, parts: Sequence[tuple[Conversion, str]]
 ) -> list[Edit]:
-    """Return the edits that convert before the loop, which then uses the results.
+    """Return the edits that move conversions before the loop; the loop uses their results.
 
     `parts` are conversions, each with the expression that new code evaluates before the loop.
     """

@@ -26,9 +26,9 @@ _FRAMEWORK_WORK = frozenset(
     {EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS}
 )
 _DEVICE_WAITS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
-# Framework -> kinds of events after which only the user's Python runs up to the next upload, to make a batch. The hooks
-# do not record computations of PyTorch, so only its optimizer step and its input count. The rule skips other
-# frameworks.
+# Framework -> kinds of events. Between such an event and the next upload, only the user's Python runs; it makes the
+# batch. The hooks do not record computations of PyTorch, so only its optimizer step and its input count. The rule skips
+# other frameworks.
 _PRECEDING_KINDS = {
     "tensorflow": _FRAMEWORK_WORK,
     "keras": _FRAMEWORK_WORK,

@@ -7,8 +7,8 @@ from forebay.doctor.analyse.loop_code import is_numpy, names_changed_in_place, n
 from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, root_name, stored_names
 from forebay.doctor.rules.block_names import names_outside, names_read_first
 from forebay.doctor.rules.called_code import (
+    called_functions,
     changed_by_functions,
-    draws_random_numbers,
     executed_lines,
     free_names,
     keeps_old_values,
@@ -38,9 +38,10 @@ _REFUSED = (
 
 
 def compile_tape(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that move the statements from a `GradientTape` to the last `apply_gradients` of a loop.
+    """Return the edits that move part of a loop into a `tf.function`.
 
-    `number` is a line of the loop. The arguments of the new function are the tensors that the loop assigns, and it
+    The part reaches from the `GradientTape` of the loop through the last `apply_gradients`. `number` is a line of the
+    loop. The arguments of the new function are the tensors that the loop assigns, and it
     returns the values that the script reads after the step. The list is empty if the loop assigns other values that the
     step uses, because a `tf.function` would trace again for each new number, or would keep the first one.
     """
@@ -116,7 +117,9 @@ def _can_move(code: ScriptCode, block: Sequence[ast.stmt]) -> bool:
     if not all(can_compile(code, each, "tensorflow") and not _keeps_state(code, each) for each in functions):
         return False
     modules = _imported_names(code)
-    return all(_can_call(code, call, modules) for call in _calls_in(block))
+    return all(_can_call(code, call, modules) for call in calls) and not _reads_changed_attributes(
+        code, nodes, functions
+    )
 
 
 def _functions_of(code: ScriptCode, block: Sequence[ast.stmt]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -128,8 +131,17 @@ def _functions_of(code: ScriptCode, block: Sequence[ast.stmt]) -> list[ast.Funct
 def _keeps_state(code: ScriptCode, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function changes objects or names of other scopes, or reads such values when they have changed."""
     declares = any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function))
-    changes = names_changed_in_place(*function.body) & free_names(function)
+    changes = names_changed_in_place(*function.body) - stored_names(*function.body)
     return declares or bool(changes) or keeps_old_values(code, function)
+
+
+def _reads_changed_attributes(code: ScriptCode, nodes: Sequence[ast.AST], functions: Sequence[ast.AST]) -> bool:
+    """Whether the step reads an attribute that the script sets anywhere, such as `config.weight`."""
+    attributes = [node for node in ast.walk(code.tree) if isinstance(node, ast.Attribute)]
+    changed = {node.attr for node in attributes if not isinstance(node.ctx, ast.Load)}
+    inside = [*nodes, *(node for function in functions for node in ast.walk(function))]
+    read = {node.attr for node in inside if isinstance(node, ast.Attribute)}
+    return bool(read & changed) or bool(code.calls("setattr", "globals", "locals", "vars"))
 
 
 def _uses_changed_objects(code: ScriptCode, block: Sequence[ast.stmt], outer: ast.stmt) -> bool:
@@ -138,6 +150,10 @@ def _uses_changed_objects(code: ScriptCode, block: Sequence[ast.stmt], outer: as
     A `tf.function` would keep the attributes and elements that it read first, such as `model.rate` or `rows[0]`.
     """
     used = names_in(*block).union(*map(free_names, _functions_of(code, block)))
+    looped = [outer, *called_functions(code, names_in(outer))]
+    parts = [node for each in looped for node in ast.walk(each) if isinstance(node, ast.Attribute)]
+    if any(not isinstance(part.ctx, ast.Load) for part in parts):
+        return True  # such as the rate of a layer in the model
     deleted = names_in(*(node for node in code.statements if isinstance(node, ast.Delete)))
     return bool(used & names_changed_in_place(outer) or deleted & stored_names(*block))
 
@@ -163,8 +179,9 @@ def _is_unrolled(node: ast.AST, block: Sequence[ast.stmt]) -> bool:
 
 def _can_call(code: ScriptCode, call: ast.Call, modules: set[str]) -> bool:
     """Whether a `tf.function` can make a call: of the framework, a model, a loss, or a function of the script."""
-    if last_name(call) in HOST_CALLS or is_numpy(call, numpy_names(code)) or "summary" in code.text(call.func):
-        return False
+    path = code.text(call.func).split(".")
+    if last_name(call) in HOST_CALLS or is_numpy(call, numpy_names(code)) or {"summary", "layers"} & {*path[:-1]}:
+        return False  # a new layer would make its variables again in each call
     if root_name(call.func) in modules:
         return True
     if isinstance(call.func, ast.Attribute):
@@ -176,7 +193,10 @@ def _can_call(code: ScriptCode, call: ast.Call, modules: set[str]) -> bool:
 
 
 def _is_of_framework(code: ScriptCode, name: str, modules: set[str]) -> bool:
-    """Whether a name is a model, a layer, a loss or a metric: the script makes it so, or reads its variables."""
+    """Whether a name is probably a model, a layer, a loss or a metric.
+
+    That is: whether the script creates it with TensorFlow, Keras or a subclass of their classes, or reads its variables.
+    """
     value = code.value_of(name)
     made = root_name(value.func) if isinstance(value, ast.Call) else ""
     own_class = code.class_named(made)
@@ -213,8 +233,12 @@ def _layers_compile(code: ScriptCode) -> bool:
 def _method_compiles(code: ScriptCode, method: ast.FunctionDef) -> bool:
     parts = [node for node in ast.walk(method) if isinstance(node, ast.Attribute | ast.Subscript)]
     changes = any(isinstance(part.ctx, ast.Store | ast.Del) for part in parts)
-    makes = any(last_name(call) in _REFUSED_CALLS for call in _calls_in([method]))
-    return stays_on_device(method) and not changes and not makes and not draws_random_numbers(code, method)
+    known = {"self", "super", *_BUILTINS, *_imported_names(code), *stored_names(*method.body)}
+    known |= {node.arg for node in ast.walk(method.args) if isinstance(node, ast.arg)}
+    calls = _calls_in([method])
+    are_known = all(root_name(call.func) in known or code.function(root_name(call.func)) for call in calls)
+    makes = any(last_name(call) in _REFUSED_CALLS for call in calls)
+    return stays_on_device(method) and not changes and not makes and are_known
 
 
 def _tensors(code: ScriptCode, loops: Sequence[ast.For | ast.While]) -> set[str]:
@@ -229,7 +253,8 @@ def _tensors(code: ScriptCode, loops: Sequence[ast.For | ast.While]) -> set[str]
                 found |= stored_names(*loop.target.elts[1:])
     assigned = [node for node in loops[0].body if isinstance(node, ast.Assign)]
     for node in assigned:
-        if isinstance(node.value, ast.Call) and root_name(node.value.func) == alias:
+        is_made = isinstance(node.value, ast.Call) and root_name(node.value.func) == alias
+        if is_made and last_name(node.value) not in _REFUSED_CALLS:
             found |= stored_names(*node.targets)
         else:
             found -= stored_names(*node.targets)

@@ -59,6 +59,6 @@ _GRAPH_CODE = f"""{_CODE}
 # after some ordinary steps on a side stream; shapes stay the same, and the optimizer needs capturable=True:
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
-    ...   # the step, on tensors static_x and static_y that stay
+    ...   # the step; it reads static_x and static_y, which keep their memory
 # in the loop, instead of the step:
 static_x.copy_(x); static_y.copy_(y); graph.replay()"""

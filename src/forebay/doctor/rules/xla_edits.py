@@ -75,7 +75,7 @@ def has_recurrence(code: ScriptCode) -> bool:
 
 
 def supports_xla(code: ScriptCode) -> bool:
-    """Whether a script has no part that XLA is known not to compile well."""
+    """Whether XLA can compile all operations of a script well, as far as is known."""
     return not has_recurrence(code) and not code.calls(*_UNSUPPORTED)
 
 
