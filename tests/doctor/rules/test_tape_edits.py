@@ -1,4 +1,7 @@
-"""The cure that moves a gradient step into a `tf.function` trains as before, and refuses what it could change."""
+"""A gradient step that was moved into a `tf.function` trains as before.
+
+There is no edit if the function could change results.
+"""
 
 import runpy
 
@@ -88,6 +91,8 @@ for images in tf.data.Dataset.from_tensor_slices(data).batch(8).take(5):
         ("gradients = tape", "model = tf.keras.Sequential(); gradients = tape"),  # the loop replaces a captured object
         ("losses.append", "model.rate = 0.5; losses.append"),  # the function would keep the first rate
         ("losses.append", "del tape; losses.append"),
+        ("gradients = tape", "assert loss < 9; gradients = tape"),
+        ("zip(gradients, model", "zip([g for g in gradients if g is not None], model"),
         ("loss_fn(targets, outputs)", "loss_fn(targets, outputs); tf.random.set_seed(1)"),
         ("loss_fn(targets, outputs)", "loss_fn(targets, outputs) * tf.Variable(1.0)"),
         ("            loss = ", "            losses_now = len(outputs)\n            loss = "),  # read after the step

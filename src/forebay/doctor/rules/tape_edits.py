@@ -26,14 +26,17 @@ _VARIABLES = ("trainable_variables", "trainable_weights", "variables", "weights"
 _DATASET_CALLS = ("batch", "from_tensor_slices", "map", "padded_batch", "prefetch", "repeat", "shuffle", "take")
 _FACTS = ("dtype", "name", "ndim", "shape")  # attributes of tensors that are values of Python
 # Calls that a `tf.function` must not repeat, or whose values it would keep.
-_REFUSED_CALLS = ("Variable", "add_weight", "numpy_function", "py_function", "set_random_seed", "set_seed")
+_REFUSED_CALLS = (
+    *("Variable", "add_weight", "numpy_function", "py_function", "set_random_seed", "set_seed"),
+    *("convert_to_numpy", "get_static_value", "get_value"),
+)
 _VARYING_CALLS = ("bucket_by_sequence_length", "padded_batch", "ragged_batch")  # batches of many shapes
 _WRAPPERS = ("enumerate", "tqdm", "trange")
 # Parts of a step whose meaning could change in a `tf.function`, or that autograph would have to rewrite.
 _REFUSED = (
     *(ast.If, ast.While, ast.Try, ast.Match, *FUNCTIONS, ast.ClassDef, ast.Return, ast.Break, ast.Continue),
     *(ast.Global, ast.Nonlocal, ast.Delete, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr),
-    *(ast.JoinedStr, ast.IfExp, ast.AugAssign),
+    *(ast.JoinedStr, ast.IfExp, ast.AugAssign, ast.Assert),
 )
 
 
@@ -107,6 +110,8 @@ def _can_move(code: ScriptCode, block: Sequence[ast.stmt]) -> bool:
     """Whether a `tf.function` computes what these statements compute."""
     nodes = [node for each in block for node in ast.walk(each)]
     if any(isinstance(node, _REFUSED) or not _is_unrolled(node, block) for node in nodes):
+        return False
+    if any(isinstance(node, ast.comprehension) and node.ifs for node in nodes):
         return False
     if any(code.replace_in_lines(each, "") is not None for each in block):
         return False
@@ -195,7 +200,7 @@ def _can_call(code: ScriptCode, call: ast.Call, modules: set[str]) -> bool:
 def _is_of_framework(code: ScriptCode, name: str, modules: set[str]) -> bool:
     """Whether a name is probably a model, a layer, a loss or a metric.
 
-    That is: whether the script creates it with TensorFlow, Keras or a subclass of their classes, or reads its variables.
+    True if the script creates it with TensorFlow, Keras or a subclass of their classes, or reads its variables.
     """
     value = code.value_of(name)
     made = root_name(value.func) if isinstance(value, ast.Call) else ""
