@@ -45,5 +45,5 @@ def test_every_keras_backend_passes_the_keras_cases(framework):
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-def test_pytorch_captures_and_low_memory_work_with_feeds():
+def test_feeds_work_in_cuda_graph_captures_of_pytorch_and_with_little_memory():
     run_cases(HERE / "torch_cases.py", "torch")

@@ -114,7 +114,7 @@ def test_logarithms_are_exact_to_nearly_the_last_bit():
     assert np.allclose(_log(numbers.copy()), np.log(numbers), rtol=1e-14, atol=0)
 
 
-def test_exponential_numbers_are_positive_and_finite_for_all_bits():
+def test_exponential_draws_are_positive_and_finite_for_any_random_bits():
     numbers = _exponentials(np.array([0, 1, 2**63, 2**64 - 1], np.uint64))
     assert (numbers > 0).all()
     assert np.isfinite(numbers).all()

@@ -176,7 +176,7 @@ def write_photograph(path: Path, width: int, height: int, seed: int = 0) -> None
 
 
 def write_transactions(path: Path, rows: int, distinct: int = 20_000) -> None:
-    """Write 30 columns of numbers and a class, which is rarely 1. Only `distinct` rows differ."""
+    """Write 30 columns of numbers and a class, which is rarely 1. The rows repeat after `distinct` rows."""
     generator = numbers()
     lines = [
         ",".join([*(f"{value:.9f}" for value in row), f'"{int(index % 500 == 0)}"\n'])

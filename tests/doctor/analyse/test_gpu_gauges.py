@@ -132,7 +132,7 @@ def test_the_report_says_that_a_script_of_pytorch_leaves_the_gpu_unused():
     )
 
 
-def test_a_counted_step_of_an_unused_gpu_is_a_finding_with_a_cure():
+def test_an_unused_gpu_with_counted_operators_is_a_finding_with_a_cure():
     capture = recorded_loop(TORCH_GPU)
     capture = replace(capture, facts=capture.facts | {"operators": 40})
     diagnosis = diagnose(capture)
@@ -147,7 +147,7 @@ def test_a_counted_step_of_an_unused_gpu_is_a_finding_with_a_cure():
 
 
 @pytest.mark.parametrize("operators", [0, 3, 10_000_000])
-def test_an_unused_gpu_without_a_gain_is_only_named(operators):
+def test_without_a_gain_only_the_headline_mentions_the_unused_gpu(operators):
     capture = recorded_loop(TORCH_GPU)
     diagnosis = diagnose(replace(capture, facts=capture.facts | {"operators": operators}))
     assert diagnosis.findings == ()

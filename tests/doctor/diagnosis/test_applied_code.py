@@ -1,14 +1,19 @@
-"""The code of a cure in a copy of the script: lines keep their meaning, and the loop is timed without hooks."""
+"""The code of a cure in a copy of the script.
+
+Line numbers still find the same statements, and the loop is timed without hooks.
+"""
 
 import ast
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.doctor.capture.profiled_run import RunRequest
-from forebay.doctor.diagnosis.applied_code import apply_code, time_loop
-from forebay.doctor.diagnosis.subprocess_run import time_in_subprocess
+from forebay.doctor.diagnosis import verify
+from forebay.doctor.diagnosis.applied_code import DOES_NOT_FIT, apply_code, time_loop
+from forebay.doctor.diagnosis.subprocess_run import TimedRun, time_in_subprocess
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 
 SLOW = """import sys
@@ -40,7 +45,7 @@ def test_a_line_that_no_change_replaces_keeps_its_text(count, data):
             assert applied.source.split("\n")[applied.line_of(number) - 1] == lines[number - 1]
 
 
-def test_a_new_header_is_the_loop_of_the_old_one():
+def test_the_line_of_a_replaced_loop_header_is_that_of_the_new_header():
     applied = apply_code("for a in rows:\n    use(a)", "# instead of line 1:\nfeed = make()\nfor a in feed:")
     assert applied.line_of(1) == 2
     assert applied.source.split("\n")[applied.line_of(1) - 1] == "for a in feed:"
@@ -92,12 +97,29 @@ def test_the_loop_with_the_cure_is_timed_and_the_script_stays_as_it_is(tmp_path)
     [
         ("# instead of line 8:\nraise ValueError(step)", "ValueError: 0"),
         ("# instead of line 8:\nif step > 5: break", "done"),
-        ("# instead of line 8:\nwork(", "its code does not fit: "),
-        ("# remove line 7\n# remove line 8", "its code does not fit: "),
-        ("# instead of line 99:\npass", "its code does not fit: "),
+        ("# instead of line 8:\nwork(", f"{DOES_NOT_FIT}: "),
+        ("# remove line 7\n# remove line 8", f"{DOES_NOT_FIT}: "),
+        ("# instead of line 99:\npass", f"{DOES_NOT_FIT}: "),
     ],
 )
 def test_a_cure_that_fails_says_how_the_script_ended(tmp_path, code, ended):
     result = timed(tmp_path, SLOW, code)
     assert result.step_seconds is None
     assert result.ended.startswith(ended)
+
+
+@pytest.mark.parametrize(
+    ("ended", "trouble"),
+    [
+        (f"{DOES_NOT_FIT}: the script has no line 99", f"{DOES_NOT_FIT}: the script has no line 99"),
+        ("done", "with the cure, the script made too few steps: done"),
+    ],
+)
+def test_the_report_says_whether_the_code_did_not_fit_or_steps_were_missing(monkeypatch, tmp_path, ended, trouble):
+    script = tmp_path / "train.py"
+    script.write_text(SLOW)
+    monkeypatch.setattr(verify, "time_in_subprocess", lambda *arguments, seconds: TimedRun(None, ended))
+    view = SimpleNamespace(capture=SimpleNamespace(seconds=1.0))
+    emulation = Emulation(EmulationKind.APPLIED, str(script), 8, code=FASTER)
+    verification = verify._time_applied(view, RunRequest(str(script), ()), None, emulation, lambda kind: None)
+    assert verification.trouble == trouble

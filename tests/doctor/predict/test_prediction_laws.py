@@ -98,13 +98,13 @@ def test_a_step_is_never_shorter_than_the_remaining_work(timeline, chosen):
 
 
 @given(timelines(), st.lists(cures, max_size=4), st.floats(0, 0.5))
-def test_no_prediction_is_below_the_least_step_of_the_cured_timeline(timeline, chosen, model_error):
+def test_no_prediction_is_below_the_shortest_possible_step_of_the_cured_timeline(timeline, chosen, model_error):
     measured = steady_step_seconds(timeline)
     prediction = predict(timeline, chosen, measured=measured, error=model_error)
     after = with_cures(timeline, chosen)
     least_seconds = least_step_seconds(after)  # of the host, a stream or a copy engine, whichever is busiest
     assert prediction.low <= prediction.high * TOLERANCE
-    # If the CPU caches stay warm, Python work takes at least this share of its time.
+    # With warm CPU caches, Python work takes at least WARM_CACHE_FACTOR of its measured time.
     assert prediction.low * TOLERANCE >= min(measured, least_seconds * WARM_CACHE_FACTOR)
     assert prediction.low * TOLERANCE >= after.least_seconds  # the time that the producers of batches need
 
@@ -122,7 +122,7 @@ def test_a_further_cure_never_lowers_the_step_time_that_producers_of_batches_nee
 
 
 @given(timelines())
-def test_the_least_step_of_a_timeline_is_at_most_its_simulated_step(timeline):
+def test_the_shortest_possible_step_of_a_timeline_is_at_most_its_simulated_step(timeline):
     assert least_step_seconds(timeline) <= steady_step_seconds(timeline) * TOLERANCE
 
 

@@ -18,7 +18,7 @@ def row_numbers(source):
 @pytest.mark.parametrize(
     ("source", "rows"), [("selected", 300), ("split", 300), ("sampled", 600), ("concatenated", 600)]
 )
-def test_a_choice_has_the_number_of_rows_that_its_label_names(source, rows):
+def test_a_choice_delivers_as_many_rows_as_its_label_says(source, rows):
     numbers = row_numbers(source)
     assert len(numbers) == rows
     assert source == "sampled" or len(set(numbers.tolist())) == rows

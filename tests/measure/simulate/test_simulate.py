@@ -145,11 +145,11 @@ def test_factors_of_jitter_have_the_mean_1_and_the_requested_deviation():
 
 
 @pytest.mark.parametrize(("name", "changes", "percent"), documented_shares())
-def test_the_documented_shares_are_simulated(name, changes, percent):
+def test_the_simulation_gives_the_documented_busy_shares(name, changes, percent):
     assert round(100 * simulate(read_scenario(name, changes)).busy_share) == percent
 
 
-def test_the_documentation_contains_shares():
+def test_the_documentation_states_at_least_ten_busy_shares():
     assert len(documented_shares()) >= 10
 
 

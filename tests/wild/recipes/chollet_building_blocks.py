@@ -1,7 +1,7 @@
 """Make `chapter02_mathematical-building-blocks.ipynb` of fchollet/deep-learning-with-python-notebooks run offline.
 
 Random grey images in place of MNIST. The recipe selects the TensorFlow backend, which the notebook needs for its own
-training loop, and lets the models that Keras trains before make one epoch.
+training loop. The models that Keras trains earlier in the notebook train for one epoch.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Make `chapter11_part02_sequence-models.ipynb` of fchollet/deep-learning-with-python-notebooks run offline.
 
-Files of random words in place of film reviews, and random word vectors, with the interface of Keras 3.
+Files of random words in place of film reviews, and random word vectors. The recipe adapts calls to Keras 3.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Make `context_encoder/context_encoder.py` of eriklindernoren/Keras-GAN run offline.
 
-Random colour images in place of CIFAR-10, and fewer steps, with the interface of Keras 3.
+Random colour images in place of CIFAR-10, and fewer steps. The recipe adapts imports to Keras 3.
 
 Keras 3 does not train the discriminator, because the script freezes it before its first step.
 """

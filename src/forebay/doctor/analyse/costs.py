@@ -19,8 +19,8 @@ def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
 
     The result is the share of the events in a profiled step, times the unprofiled step time. This assumes that
     profiling lengthens events and steps by the same factor. The share includes events that only a few long steps have
-    (see `_share_with_rare_events`). Without device records, it is at least the share of the events in a typical step,
-    as in `CaptureView.host_parts`.
+    (see `_share_with_rare_events`). Without device records, the share is at least that of a typical step (see
+    `CaptureView.host_parts`).
     """
     if not view.steps or not view.step_seconds:
         return 0.0
@@ -43,8 +43,8 @@ def _share_with_rare_events(view: CaptureView, seconds_by_step: list[float]) -> 
 
     Step times are medians, so they do not contain the time of such events. Therefore the divisor is the time of a
     profiled step plus `excess`: the mean time of the events per step minus their median time. If the input comes in
-    bursts, step times are means, so `excess` is zero. With device records, a step may take longer than a profiled step
-    of the host, because the device needs longer. The divisor uses the longer time.
+    bursts, step times are means, so `excess` is zero. With device records, `step_seconds` may exceed
+    `profiled_seconds`, because the device needs longer than the host. The divisor uses the longer time.
     """
     longest = max(view.profiled_seconds, view.step_seconds) if view.device is not None else view.profiled_seconds
     mean = fmean(seconds_by_step)

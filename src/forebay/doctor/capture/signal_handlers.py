@@ -50,7 +50,7 @@ def raise_on_sigterm() -> Iterator[None]:
 
 @contextmanager
 def ignore_first_sigterm() -> Iterator[None]:
-    """Let the block, which reports, continue after the first SIGTERM. The second one ends the process.
+    """Do not let the first SIGTERM end the block, which writes the report. The second one ends the process.
 
     Does nothing outside of the main thread, or if the process already handles or ignores SIGTERM.
     """

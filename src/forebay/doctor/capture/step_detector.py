@@ -319,7 +319,7 @@ class StepDetector:
         return True
 
     def _ends_early_tracing(self, site: SiteKey, count: int, now: int) -> bool:
-        """Return to `profiling` if a more reliable site recurs, or another site after the end of the sampled loop."""
+        """Return to `profiling` if a more reliable site recurs, or if another one recurs after the sampled loop."""
         loop_site = self._sites.find(site, now, wait_seconds=self.wait_seconds)
         if loop_site is None or self._sampled_site is None:
             return False

@@ -17,7 +17,9 @@ from forebay.doctor.capture.run_script import run_script
 from forebay.doctor.emulate.step_timer import step_seconds
 from forebay.doctor.model.emulation import Emulation
 
-__all__ = ["AppliedCode", "apply_code", "run_applied", "time_loop"]
+__all__ = ["DOES_NOT_FIT", "AppliedCode", "apply_code", "run_applied", "time_loop"]
+
+DOES_NOT_FIT = "the code of the cure does not fit the script"
 
 _HEADING = re.compile(
     r"# (?:(?P<place>before|instead of|remove) lines? (?P<first>\d+)(?: to (?P<last>\d+))?:?"
@@ -45,7 +47,7 @@ class AppliedCode(NamedTuple):
     def line_of(self, number: int) -> int:
         """Return where a line of the original script is now.
 
-        A replaced line is now where the new code begins its last loop or function, or where the new code begins.
+        For a replaced line, return the last loop or function header of the new code; without one, its first line.
         """
         shift = 0
         for change in self.changes:
@@ -68,7 +70,7 @@ def run_applied(run: RunRequest, emulation: Emulation) -> tuple[float | None, st
             applied = apply_code(file.read(), emulation.code)
         source = time_loop(applied.source, applied.line_of(emulation.number))
     except (OSError, SyntaxError, ValueError) as error:
-        return None, f"its code does not fit: {error}"
+        return None, f"{DOES_NOT_FIT}: {error}"
     name = run.script if Path(run.script).is_absolute() else f"{Path.cwd()}/{run.script}"
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     ended = run_script(run.script, run.arguments, source=source)
@@ -124,7 +126,7 @@ def _end_of_loop(source: str, number: int) -> int:
 def time_loop(source: str, number: int) -> str:
     """Return a script in which each iteration of the loop around a line calls `step_timer.mark`.
 
-    If the line calls `fit`, each batch calls it. Raise ValueError if there is no loop.
+    If the line calls `fit`, each batch calls `step_timer.mark`. Raise ValueError if there is no loop.
     """
     code = ScriptCode(source)
     statement = code.statement_at(number)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.capture.profiled_run import RunRequest
+from forebay.doctor.diagnosis.applied_code import DOES_NOT_FIT
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.diagnosis.emulations import choose_emulation, find_workers_cure
 from forebay.doctor.diagnosis.measured_settings import Rerun, measure_settings
@@ -73,7 +74,9 @@ def _time_applied(
     except CaptureError as error:
         return Verification(emulation.kind, trouble=str(error).rstrip("."))
     if timed.step_seconds is None:
-        return Verification(emulation.kind, trouble=f"with the cure, the script made too few steps: {timed.ended}")
+        does_fit = not timed.ended.startswith(DOES_NOT_FIT)
+        cause = "with the cure, the script made too few steps: " if does_fit else ""
+        return Verification(emulation.kind, trouble=cause + timed.ended)
     cure = finding.best_cure
     predicted = predicted_step_seconds(cure.low, cure.high, view.step_seconds)
     return Verification(emulation.kind, predicted=predicted, measured=timed.step_seconds)

@@ -53,7 +53,7 @@ _DESCRIPTIONS = {
     EmulationKind.NARROW: "uploads use 32-bit numbers instead of 64-bit numbers",
     EmulationKind.PREFETCH: "each upload starts one step early and overlaps with computing",
     EmulationKind.OFF: "the setting is off",
-    EmulationKind.APPLIED: "the code of the cure is in a copy of the script, which ends after enough steps",
+    EmulationKind.APPLIED: "the code of the cure runs in a copy of the script, which ends after enough steps",
     EmulationKind.NOTHING: "nothing is replaced, so that steps with the setting are timed in the same way",
 }
 

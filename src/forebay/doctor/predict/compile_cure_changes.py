@@ -231,7 +231,7 @@ def group_keras_steps(view: CaptureView, outside: float) -> Changes:
 
 
 def move_to_gpu(view: CaptureView, operators: int, flops: float, *, is_graph: bool) -> Changes:
-    """Let a GPU compute a step of PyTorch that computes on the CPU now.
+    """Move a PyTorch step from the CPU to a GPU.
 
     `operators` and `flops` are those of a step. With `is_graph`, one CUDA graph launches them. At best, all work of the
     loop moves, except its waits for input; at worst, only the forward pass, the backward pass and the optimizer.

@@ -19,7 +19,8 @@ _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the last 4 bits are arbitrary
 _ZSTD_MAX_BLOCK_NBYTES = 128 * 1024  # bytes that one block can decompress to (RFC 8878)
 _ZSTD_RLE_BLOCK, _ZSTD_COMPRESSED_BLOCK = 1, 2
 _BLOSC_HEADER_NBYTES = 16
-# Bytes that a decompressor gets at first, for each stream after the first one. It copies the bytes after its stream.
+# Bytes that a decompressor gets at first, for each stream after the first one. This piece is small, because the
+# decompressor copies all bytes of a piece that follow its stream.
 _PIECE_NBYTES = 4096
 
 
@@ -77,7 +78,7 @@ def decompress_limited(new: NewDecompressor, data: Any, max_nbytes: int) -> byte
 
 
 def declared_nbytes(codec: str, data: Any) -> int:
-    """Return the decompressed size that data compressed by a codec declares.
+    """Return the decompressed size that the header of compressed data declares.
 
     The codec allocates this number of bytes for its result. For a Zstandard frame that does not state its size, the
     result is an upper bound. Return 0 for codecs other than blosc, lz4 and zstd.
@@ -108,7 +109,7 @@ def _decompress_stream(
         parts.append(decompressor.decompress(piece, max_nbytes + 1 - nbytes))
         nbytes += len(parts[-1])
         offset += len(piece)
-        piece_nbytes *= 2  # so there are few pieces, and no stream copies much of the data that follows it
+        piece_nbytes *= 2  # keeps the pieces few, and limits the following bytes that a decompressor copies
     offset -= len(decompressor.unused_data)
     while offset < len(data) and not data[offset]:  # some writers pad the data with zeros
         block = bytes(data[offset : offset + _PIECE_NBYTES])

@@ -161,7 +161,7 @@ def test_an_array_smaller_than_a_page_is_copied_as_a_whole():
     assert list(device.locked.values()) == [PAGE]
 
 
-def test_collected_edges_are_unlocked():
+def test_garbage_collected_edges_are_unlocked():
     device = RecordingDevice()
     with random_memory() as (_, base):
         edges = UnlockableEdges(device)
