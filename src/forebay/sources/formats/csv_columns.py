@@ -77,9 +77,8 @@ class CsvColumns:
             self._load_records([line])
         except ValueError as error:
             reason = str(error).partition(" at row")[0]
-            raise self._bad_line_error(
-                row, line, reason, "Correct it, or check delimiter=, header= and spec=."
-            ) from error
+            advice = "Correct it, or check delimiter=, header= and spec=. Pass a table with text to fb.from_frame."
+            raise self._bad_line_error(row, line, reason, advice) from error
 
     def _bad_line_error(self, row: int, line: str, reason: str, advice: str) -> SourceError:
         excerpt = line.rstrip("\r")
