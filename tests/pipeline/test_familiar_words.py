@@ -109,6 +109,10 @@ HINTS = {
         lambda: DICTS.map(lambda row, key: row),
         "For random numbers, name the parameter rng.",
     ),
+    "map of two arguments and rng": (
+        lambda: TUPLES.map(lambda x, y, rng: (x, y)),
+        "lambda row, rng: function(row[0], row[1], rng=rng)",
+    ),
     "map of two arguments": (lambda: TUPLES.map(lambda x, y: (x, y)), "function(row[0], row[1])"),
     "map of two fields": (lambda: DICTS.map(lambda x, y: (x, y)), "function(row['x'], row['y'])"),
     "map of two arguments of batches": (lambda: TUPLES.batch(2).map(lambda x, y: x), "function(batch[0], batch[1])"),

@@ -159,19 +159,20 @@ def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ..
         return
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [each.name for each in parameters if each.kind in positional and each.default is each.empty]
-    names = [name for name in names if name != "rng"]
+    draws, names = "rng" in names, [name for name in names if name != "rng"]
     if len(names) < 2:
         return
     raise PipelineError(
         f"map() passes a {unit} as one value, but the function takes {len(names)}: {', '.join(names)}. "
-        f"{_field_advice(names, paths, unit)}For random numbers, name the parameter rng."
+        f"{_field_advice(names, paths, unit, draws=draws)}For random numbers, name the parameter rng."
     )
 
 
-def _field_advice(names: list[str], paths: tuple[str, ...], unit: str) -> str:
+def _field_advice(names: list[str], paths: tuple[str, ...], unit: str, *, draws: bool) -> str:
     """Return a sentence with code that passes the fields of a row to a function.
 
-    `names` are the parameters of the function, `paths` the fields. The code matches them by name or by position.
+    `names` are the parameters of the function, `paths` the fields. The code matches them by name or by position. With
+    `draws`, the function also has the parameter `rng`.
     """
     if set(names) <= set(paths):
         keys = map(repr, names)
@@ -179,7 +180,8 @@ def _field_advice(names: list[str], paths: tuple[str, ...], unit: str) -> str:
         keys = map(str, range(len(names)))
     else:
         return f"Take its fields inside the function: {unit}[...]. "
-    return f"Write map(lambda {unit}: function({', '.join(f'{unit}[{key}]' for key in keys)})). "
+    fields, parameters = [f"{unit}[{key}]" for key in keys], f"{unit}, rng" if draws else unit
+    return f"Write map(lambda {parameters}: function({', '.join([*fields, 'rng=rng'] if draws else fields)})). "
 
 
 def _refuse_argument(function: str, arguments: Iterable[str], known: Sequence[str]) -> NoReturn:

@@ -294,3 +294,12 @@ def test_a_wide_range_names_a_way_to_measure_the_cure(rule, expected):
     cure = replace(main.cures[0], low=0.0, high=0.9 * diagnosis.view.step_seconds)
     wide = replace(diagnosis, findings=(replace(main, rule=rule, cures=(cure,)),))
     assert expected in " ".join(render(wide).plain.split())
+
+
+@pytest.mark.parametrize("width", [44, 50, 60, 70, 90])
+def test_a_wrapped_loop_is_valid_code(width):
+    loop = (
+        "for step, (images, labels) in enumerate(rows.prefetch(AUTOTUNE)):\n    total = images + labels * weight"
+    )
+    code = "\n".join(line.plain for line in wrap_code(loop, width, indent=0))
+    assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(loop))

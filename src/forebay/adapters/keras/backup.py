@@ -145,8 +145,9 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
                 return backup
         raise StateError(
             f"{self.backup_dir} has weights, but no state of the feed for them "
-            f"({len(backups)} states of other steps). Another callback may have written the weights. Delete the folder "
-            "to train from the beginning, or choose another folder."
+            f"({len(backups)} states of other steps). Keras may have skipped the optimizer, because the model was "
+            "not built before fit: build it, for example by a call with one batch. Or another callback has written the "
+            "weights: then delete the folder to train from the beginning, or choose another folder."
         )
 
     def _read_backups(self) -> list[_Backup]:

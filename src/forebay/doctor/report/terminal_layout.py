@@ -1,7 +1,7 @@
 """Text layout for a terminal: wrapped lines that fit the width, bars and code."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -14,6 +14,7 @@ __all__ = ["draw_bar", "fit_width", "fit_width_left", "join_lines", "place_left_
 _CHAIN_DOT = re.compile(r"(?<=\))\.(?=\w+\()")  # the dot between two calls of a chain of method calls
 _COMMENT_MARK = re.compile(r" *# ")  # the start of a comment line
 _OPENING, _CLOSING = re.compile(r"[(\[{]"), re.compile(r"[)\]}]")
+_CONTINUED = " \\"  # at the end of a line of Python that continues outside of brackets
 _EIGHTHS = " ▏▎▍▌▋▊▉"  # the end of a bar, by the number of eighths of a column
 _MEASURING_CONSOLE = Console(width=200, color_system=None)  # Rich needs a console to wrap text; this one prints nothing
 
@@ -44,9 +45,11 @@ def wrap_code(source: str, width: int, *, indent: int) -> Iterator[Text]:
 
     If a line is too long, its comment moves to the line above, and each call in a chain of method calls gets its own
     line. Each line of a wrapped comment begins with a comment mark. Continuation lines have the indentation of the next
-    line of the same call. If there is no next line, they are indented by four more columns than their first line.
+    line of the same call. If there is no next line, they are indented by four more columns than their first line. A
+    line that is wrapped outside of brackets ends with a backslash, so that the code stays valid.
     """
     columns = width - indent - 4
+    depth = 0  # number of open brackets
     lines_of_source = [replace_control_characters(line) for line in source.splitlines()]
     for line, line_hang in zip(lines_of_source, _hangs(lines_of_source), strict=True):
         for part in _move_comment_up(line, columns):
@@ -55,10 +58,25 @@ def wrap_code(source: str, width: int, *, indent: int) -> Iterator[Text]:
                 first = comment[0] if comment and len(comment[0]) <= columns // 2 else ""
                 spaces = line_hang if code == line else _indentation(code) + 4
                 hang = first or " " * (spaces if spaces <= columns // 2 else 4)
-                lines = _wrap(Text(code.removeprefix(first)), width - indent - max(4, len(hang)))
+                text, limit = Text(code.removeprefix(first)), width - indent - max(4, len(hang))
+                lines = _wrap(text, limit)
+                if not first and 0 in _open_brackets(lines, depth)[:-1]:
+                    lines = _wrap(text, limit - len(_CONTINUED))
+                depths = [1] * len(lines) if first else _open_brackets(lines, depth)
                 for index, piece in enumerate(lines or [Text()]):
                     piece.rstrip()
-                    yield Text(" " * indent + (hang if index else first)) + piece if piece else Text()
+                    end = _CONTINUED if index + 1 < len(lines) and not depths[index] else ""
+                    yield Text(" " * indent + (hang if index else first)) + piece + end if piece else Text()
+                depth = depth if first or not depths else depths[-1]
+
+
+def _open_brackets(lines: Sequence[Text], depth: int) -> list[int]:
+    """Return the number of open brackets after each line; before the first, `depth` are open."""
+    found: list[int] = []
+    for line in lines:
+        depth = max(0, depth + len(_OPENING.findall(line.plain)) - len(_CLOSING.findall(line.plain)))
+        found.append(depth)
+    return found
 
 
 def _hangs(lines: list[str]) -> Iterator[int]:
