@@ -298,8 +298,6 @@ def test_a_wide_range_names_a_way_to_measure_the_cure(rule, expected):
 
 @pytest.mark.parametrize("width", [44, 50, 60, 70, 90])
 def test_a_wrapped_loop_is_valid_code(width):
-    loop = (
-        "for step, (images, labels) in enumerate(rows.prefetch(AUTOTUNE)):\n    total = images + labels * weight"
-    )
+    loop = "for step, (images, labels) in enumerate(rows.prefetch(AUTOTUNE)):\n    total = images + labels * weight"
     code = "\n".join(line.plain for line in wrap_code(loop, width, indent=0))
     assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(loop))
