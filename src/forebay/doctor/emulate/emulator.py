@@ -17,11 +17,19 @@ from forebay.doctor.emulate.transfers import PreparedUploads, SkippedReads, Uplo
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.doctor.model.redaction import describe_error
 
-__all__ = ["FRAMEWORKS", "DisabledSetting", "Emulator", "skip_read"]
+__all__ = ["FRAMEWORKS", "DisabledSetting", "Emulator", "skip_read", "wait_for_devices"]
 
 # Framework -> the module of the doctor that lists the calls to replace.
 FRAMEWORKS = {name: f"forebay.doctor.emulate.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
 FRAMEWORKS |= {"sys": "forebay.doctor.emulate.python"}
+
+
+def wait_for_devices() -> None:
+    """Wait until the devices of all imported frameworks have finished all queued work."""
+    for name, module in FRAMEWORKS.items():
+        if name in sys.modules:
+            with suppress(Exception):  # an unsupported version of the framework
+                importlib.import_module(module).wait()
 
 
 class Emulator:

@@ -5,12 +5,12 @@ The changed script calls `mark` in each iteration of its loop (see `applied_code
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from importlib import import_module
 from itertools import pairwise
 from statistics import median
 from time import perf_counter_ns
 from typing import Any
+
+from forebay.doctor.emulate.emulator import wait_for_devices
 
 __all__ = ["mark", "step_seconds", "timed_fit"]
 
@@ -18,7 +18,6 @@ BLOCK_STEPS = 10  # steps between two waits for the device
 WARM_UP_STEPS = 10  # the first steps compile functions, and start workers
 MIN_BLOCKS, MIN_NS = 4, 2_000_000_000  # blocks and nanoseconds of the timed steps, at least
 MAX_NS = 15_000_000_000  # after this time, one block is enough
-_WAITING = {name: f"forebay.doctor.emulate.{name}" for name in ("torch", "tensorflow", "jax", "cupy")}
 _blocks: list[tuple[int, int]] = []  # steps and time (ns) at the end of each block
 _steps = 0
 
@@ -28,7 +27,7 @@ def mark(steps: int = 1) -> None:
     global _steps
     due = _steps >= (_blocks[-1][0] + BLOCK_STEPS if _blocks else WARM_UP_STEPS)
     if due:
-        _wait()
+        wait_for_devices()
         _blocks.append((_steps, perf_counter_ns()))
         timed = _blocks[-1][1] - _blocks[0][1]
         if (len(_blocks) > MIN_BLOCKS and timed > MIN_NS) or (len(_blocks) > 1 and timed > MAX_NS):
@@ -61,11 +60,3 @@ def timed_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
         return fit(*args, **kwargs | {"callbacks": [*(kwargs.get("callbacks") or []), Marks()]})
 
     return call
-
-
-def _wait() -> None:
-    """Wait until the devices have finished all queued work."""
-    for name, module in _WAITING.items():
-        if name in sys.modules:
-            with suppress(Exception):  # an unsupported version of the framework
-                import_module(module).wait()
