@@ -5,6 +5,7 @@ JSON file REQUEST and writes the capture to CAPTURE, or a `TimedRun` for a scrip
 """
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -137,8 +138,12 @@ def _main(request_path: str, capture_path: str) -> None:
     emulation = Emulation.from_json(request["emulation"]) if "emulation" in request else None
     if emulation is not None and emulation.kind is EmulationKind.APPLIED:
         timed = TimedRun(*run_applied(run, emulation))
-        Path(capture_path).write_text(json.dumps(asdict(timed)), encoding="utf-8")
-        return
+        part = Path(f"{capture_path}.part")
+        part.write_text(json.dumps(asdict(timed)), encoding="utf-8")
+        part.rename(capture_path)
+        for child in multiprocessing.active_children():
+            child.terminate()
+        os._exit(0)  # do not wait for threads of the script, whose loop has ended early
     if emulation is not None:
         kind, api, file, number = request["end"]
         capture = rerun(run, emulation, (kind, api, file, number))

@@ -66,8 +66,11 @@ def _time_applied(
     view: RuleView, run: RunRequest, finding: Finding, emulation: Emulation, begin: Callable[[EmulationKind], None]
 ) -> Verification:
     """Run the script with the code of the main finding's best cure."""
-    if run.module or not Path(run.script).samefile(emulation.file):
-        return Verification(trouble="this cure cannot be applied, because its code belongs to another file")
+    script = Path(run.script)
+    if run.module or not script.is_file() or script.resolve() != Path(emulation.file).resolve():
+        return Verification(
+            trouble="this cure cannot be applied, because its code belongs to another file or the script is gone"
+        )
     begin(emulation.kind)
     try:
         timed = time_in_subprocess(run, emulation, seconds=_time_limit(view))

@@ -30,7 +30,6 @@ _REFUSED_CALLS = (
     *("Variable", "add_weight", "numpy_function", "py_function", "set_random_seed", "set_seed"),
     *("convert_to_numpy", "get_static_value", "get_value"),
 )
-_VARYING_CALLS = ("bucket_by_sequence_length", "padded_batch", "ragged_batch")  # batches of many shapes
 _WRAPPERS = ("enumerate", "tqdm", "trange")
 # Parts of a step whose meaning could change in a `tf.function`, or that autograph would have to rewrite.
 _REFUSED = (
@@ -54,6 +53,8 @@ def compile_tape(code: ScriptCode, number: int) -> list[Edit]:
     if not block or not _can_move(code, block):
         return []
     outer = loops[-1]
+    if _runs_repeatedly(code, outer) or _reads_entries(code, block):
+        return []
     changed = stored_names(*loops) | changed_by_functions(code, names_in(outer))
     called = {node.func.id for node in _calls_in(block) if isinstance(node.func, ast.Name)}
     free = list(names_read_first(block))
@@ -70,11 +71,29 @@ def compile_tape(code: ScriptCode, number: int) -> list[Edit]:
     body += [f"    return {results}"] if results else []
     call = f"{name}({', '.join(parameters)})"
     last = block[-1].end_lineno or block[-1].lineno
-    options = "(reduce_retracing=True)" if code.calls(*_VARYING_CALLS) else ""
     return [
-        Edit.before(outer, f"@{_alias(code)}.function{options}", f"def {name}({', '.join(parameters)}):", *body),
+        Edit.before(
+            outer, f"@{_alias(code)}.function(reduce_retracing=True)", f"def {name}({', '.join(parameters)}):", *body
+        ),
         Edit("instead", block[0].lineno, last, f"{results} = {call}" if results else call),
     ]
+
+
+def _runs_repeatedly(code: ScriptCode, outer: ast.stmt) -> bool:
+    """Whether the function of a loop is called in a loop, which would compile again, or declares names of others."""
+    function = code.function_around(outer)
+    if function is None:
+        return False
+    declares = any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function))
+    return declares or any(code.loops_around(call) for call in code.calls(function.name))
+
+
+def _reads_entries(code: ScriptCode, block: Sequence[ast.stmt]) -> bool:
+    """Whether the step reads an entry such as `config["w"]` and the script sets entries; the function would keep it."""
+    parts = [node for node in ast.walk(code.tree) if isinstance(node, ast.Subscript)]
+    sets = any(not isinstance(part.ctx, ast.Load) for part in parts)
+    inside = [node for each in (*block, *_functions_of(code, block)) for node in ast.walk(each)]
+    return sets and any(isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) for node in inside)
 
 
 def _alias(code: ScriptCode) -> str:
